@@ -1,18 +1,32 @@
 # Packages: `cpack -G TGZ` and `cpack -G DEB` in the build folder make one of each component.
 #
-#   runtime   frt-host, libfrt.so, the plugins that were built, the demo model and its manifest
+#   runtime   frt-host, libfrt.so, the plugins that were built, two demo models, manifests, manuals
 #   sdk       headers, the CMake package and frt.pc, templates, documents
-set(demo ${PROJECT_SOURCE_DIR}/tests/fixtures/demo)
-install(DIRECTORY ${demo} DESTINATION share/frt/models COMPONENT runtime
-  PATTERN goldens.safetensors EXCLUDE PATTERN README.md EXCLUDE)
-file(READ ${PROJECT_SOURCE_DIR}/hosts/manifests/demo.toml manifest)
-string(REPLACE "../../tests/fixtures/demo" "../models/demo" manifest "${manifest}")
-file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/installed/demo.toml CONTENT "${manifest}" @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/installed/demo.toml DESTINATION share/frt/manifests
-  COMPONENT runtime)
+foreach(name demo reach)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/tests/fixtures/${name} DESTINATION share/frt/models
+    COMPONENT runtime
+    PATTERN goldens.safetensors EXCLUDE PATTERN README.md EXCLUDE PATTERN report.json EXCLUDE)
+endforeach()
+foreach(name demo handoff reach serve-demo synthetic)
+  file(READ ${PROJECT_SOURCE_DIR}/hosts/manifests/${name}.toml manifest)
+  string(REPLACE "../../tests/fixtures/" "../models/" manifest "${manifest}")
+  string(REPLACE "hosts/manifests/" "share/frt/manifests/" manifest "${manifest}")
+  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/installed/${name}.toml CONTENT "${manifest}" @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/installed/${name}.toml DESTINATION share/frt/manifests
+    COMPONENT runtime)
+endforeach()
 foreach(component runtime sdk)
   install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION share/doc/frt-${component}
     COMPONENT ${component})
+  install(FILES ${PROJECT_SOURCE_DIR}/sdk/INSTALLED.md RENAME README.md
+    DESTINATION share/doc/frt-${component} COMPONENT ${component})
+endforeach()
+install(FILES ${PROJECT_SOURCE_DIR}/hosts/MANIFEST.md DESTINATION share/doc/frt-runtime
+  COMPONENT runtime)
+foreach(page http/ROUTES.md http/SECURITY.md http/api/openapi.json robot/PROTOCOL.md)
+  cmake_path(GET page PARENT_PATH folder)
+  install(FILES ${PROJECT_SOURCE_DIR}/hosts/${page} DESTINATION share/doc/frt-runtime/${folder}
+    COMPONENT runtime)
 endforeach()
 
 set(CPACK_PACKAGE_NAME frt)

@@ -29,6 +29,7 @@ constexpr std::string_view kFormatOption = "--log-format", kJsonLines = "jsonl";
 constexpr const char* kMore =
     R"(Exit status: 0 ok, 1 failed run, 2 usage, 3 manifest, 4 plugin refused, 5 device,
 128 + a signal's number: interrupted by it, e.g. 130 by Ctrl-C.
+Examples with share/frt/... name files of the installation's prefix.
 `frt-host COMMAND --help` explains a command, `frt-host --help-all` all of them.)";
 
 // Before the command line is parsed: what is wrong with it is said in the format that it asks for.
@@ -115,9 +116,10 @@ void check_global_options(const GlobalOptions& options, const std::vector<std::s
 App::App(std::string program) : command_line_("Runs models from a manifest.", std::move(program)) {
   Command command = command_line_.program();
   command.require_subcommand();
-  command.examples({"chat checkpoints/my-model", "run demo.toml --prompt 'Once upon a time'",
-                    "config check robot.toml"},
-                   kMore);
+  command.examples(
+      {"chat checkpoints/my-model", "run share/frt/manifests/demo.toml --prompt 'Once upon a time'",
+       "config check my.toml"},
+      kMore);
   command.add_option("--color", options_.color, "Choose when to use colours")
       .one_of({"auto", "on", "off"})
       .envname("FRT_COLOR")
@@ -132,7 +134,10 @@ App::App(std::string program) : command_line_("Runs models from a manifest.", st
       .envname("FRT_LOG_LEVEL")
       .capture_default_str();
   command
-      .add_option("--plugin-dir", options_.plugin_folders, "Search this folder for plugins first")
+      .add_option(
+          "--plugin-dir", options_.plugin_folders,
+          "Search this folder for plugins first; then those of FRT_PLUGIN_PATH (absolute folders "
+          "with ':' between them), then lib/frt/plugins beside bin")
       .type_name("DIR")
       .existing_folder()
       .one_each();

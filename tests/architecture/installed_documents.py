@@ -2,7 +2,7 @@
 """Every path that a document of the installed SDK names is in the prefix, or is said to be in the source tree. Every function of a
 class that it names is in an installed header or in a file beside it.
 
-A document is a text under share/frt-sdk or a comment of an installed header. A path is relative to the document, to
+A document is a text under share/frt-sdk, a page of share/doc/frt-* or a comment of an installed header. A path is relative to the document, to
 include, to include/frt, to share/frt-sdk or to the prefix. CHANGELOG.md is history, so it may name what is gone. Whoever reads "source tree" in the same paragraph knows where to look."""
 import os
 import pathlib
@@ -36,11 +36,12 @@ def paragraphs(text):
 def dead_ends(prefix):
     share = prefix / "share/frt-sdk"
     documents = [path for path in sorted(share.rglob("*")) if path.is_file() and path.name != "CHANGELOG.md"]
+    documents += sorted((prefix / "share/doc").glob("frt-*/**/*.md"))
     headers = sorted((prefix / "include").rglob("*.h*"))
     found = []
     for path in documents + headers:
         text = path.read_text(encoding="utf-8")
-        places = [path.parent, prefix / "include", prefix / "include/frt", share, prefix]
+        places = [path.parent, prefix / "include", prefix / "include/frt", share, prefix, *(prefix / "share/doc").glob("frt-*")]
         for paragraph in paragraphs(text if path.suffix == ".md" else comments(text)):
             if "source tree" in " ".join(paragraph.split()):
                 continue

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import runpy
 import shutil
 import signal
 import subprocess
@@ -313,13 +314,39 @@ class Others(HostTest):
         for line in ("Show log lines of this level and above", "Check this installation; suggest fixes"):
             self.assertIn(line, program)
 
+    def test_the_reference_of_manifests_is_what_the_schema_says(self):
+        schema = json.loads(self.check(OK, "config", "schema").stdout)
+        for host, table in schema["properties"]["host"]["properties"].items():
+            for key, option in table["properties"].items():
+                self.assertTrue(option.get("description"), f"[host.{host}] {key}")
+        page = runpy.run_path(str(SOURCE / "tools/manifest-reference"))["page"]
+        self.assertEqual((SOURCE / "hosts/MANIFEST.md").read_text(encoding="utf-8"), page(schema))
+
+    def test_what_the_default_manifest_shows_of_hosts_is_accepted(self):
+        shown = self.check(OK, "config", "default").stdout.split("\n# [host.lm]\n", 1)[1]
+        tables = "[host.lm]\n" + re.sub(r"^# ", "", shown, flags=re.M)
+        for name in ('"demo"', '"arm"'):
+            tables = tables.replace(name, '"m"').replace("=demo", "=m")
+        self.assertEqual(re.findall(r"^\[host\.(\w+)\]", tables, re.M), ["lm", "http", "robot"])
+        for table in re.split(r"\n(?=\[host)", tables):
+            manifest = self.model_manifest(FIXTURES / "demo", "", "", table)
+            self.assertIn("1 hosts", self.check(OK, "config", "check", manifest).stdout)
+
+    def test_serve_says_which_table_is_missing(self):
+        manifest = self.demo()
+        more = '[model.more]\nplugin = "frt.qwen36"\ndevice = "cpu0"\ncheckpoint = "synthetic:qwen3.6-tiny"\n'
+        manifest.write_text(manifest.read_text(encoding="utf-8") + more, encoding="utf-8")
+        said = self.check(MANIFEST, "serve", manifest).stderr
+        for words in ("2 models", "add [host.http] with model = \"NAME\"", "[host.robot]"):
+            self.assertIn(words, said)
+        said = self.check(USAGE, "serve", self.demo(), "--listen", "0.0.0.0:0").stderr
+        self.assertIn("key_file", said)     # as with [host.http]: the role of the model is enough
+
     def test_the_help_of_every_command_ends_with_examples_that_it_takes(self):
         script = self.check(OK, "completion", "bash").stdout
         commands = re.findall(r"^    '([^']+)'\) commands='([^']*)' options='([^']*)'", script, re.M)
         self.assertGreater(len(commands), 20)
         for path, below, options in commands:
-            if below and path != "bench":
-                continue
             with self.subTest(path):
                 text = self.check(OK, *path.split(), "--help").stdout
                 examples = re.findall(r"^  (frt-host .*)$", text.split("\nExample", 1)[1], re.M)

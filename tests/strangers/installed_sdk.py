@@ -16,6 +16,8 @@ import support  # noqa: E402
 CAPSULES = '[host.lm]\nmodel = "m"\ncapsule_dir = "capsules"\n'
 CMAKE = os.environ["FRT_CMAKE"]
 BUILD = os.environ["FRT_BUILD"]
+REFERENCE = f"{BUILD}/lib/frt/plugins/frt_cpu.so"
+CHECK_DEFINITIONS = (f"-DFRT_PLUGIN_CHECK={os.environ['FRT_PLUGIN_CHECK']}", f"-DFRT_REFERENCE_PLUGIN={REFERENCE}")
 COMPILER = {name: os.environ[name] for name in ("CC", "CFLAGS", "CXX", "CXXFLAGS")}
 
 
@@ -35,20 +37,27 @@ class TemplateTest(support.HostTest):
 
     @classmethod
     def setUpClass(cls):
-        root = pathlib.Path(tempfile.mkdtemp(prefix="frt-template-"))
-        cls.addClassCleanup(shutil.rmtree, root, ignore_errors=True)
-        cls.sdk, cls.source = root / "sdk", root / "source"
-        cls.plugins = cls.source / "build"
+        cls.root = pathlib.Path(tempfile.mkdtemp(prefix="frt-template-"))
+        cls.addClassCleanup(shutil.rmtree, cls.root, ignore_errors=True)
+        cls.sdk = cls.root / "sdk"
         run(CMAKE, "--install", BUILD, "--component", "sdk", "--prefix", cls.sdk)
-        shutil.copytree(cls.sdk / "share/frt-sdk/templates" / cls.template, cls.source)  # no way back into the tree
-        configure, build = (command for command in cls.commands() if command[0] == "cmake")
-        run(CMAKE, *configure[1:], *cls.definitions, cwd=cls.source)
-        run(CMAKE, *build[1:], "--parallel", 2, cwd=cls.source)
+        cls.source = cls.build(cls.template, *cls.definitions)
+        cls.plugins = cls.source / "build"
 
     @classmethod
-    def commands(cls):
+    def build(cls, template, *definitions):
+        """A copy of the template, built in its folder `build` as its README says."""
+        source = cls.root / template
+        shutil.copytree(cls.sdk / "share/frt-sdk/templates" / template, source)  # no way back into the tree
+        configure, build = (command for command in cls.commands(source) if command[0] == "cmake")
+        run(CMAKE, *configure[1:], *CHECK_DEFINITIONS, *definitions, cwd=source)
+        run(CMAKE, *build[1:], "--parallel", 2, cwd=source)
+        return source
+
+    @classmethod
+    def commands(cls, source):
         """Those of the README, in order, for what is installed here."""
-        text = (cls.source / "README.md").read_text(encoding="utf-8")
+        text = (source / "README.md").read_text(encoding="utf-8")
         for path, here in (("~/frt/lib/frt/plugins", f"{BUILD}/lib/frt/plugins"),
                            ("~/frt/share/frt/manifests", support.SOURCE / "hosts/manifests"), ("~/frt", cls.sdk)):
             text = text.replace(path, str(here))
@@ -57,13 +66,15 @@ class TemplateTest(support.HostTest):
     def tutorial(self):
         """What each command of the README printed after the plugin was built, in order."""
         printed = []
-        for program, *arguments in self.commands():
+        for program, *arguments in self.commands(self.source):
             if program == "frt-host":
                 result = self.check(support.OK, "-q", *arguments, cwd=self.source)
                 printed.append(result.stdout.rstrip("\n"))
             elif program != "cmake":
                 program = {"python3": sys.executable, "frt-plugin-check": os.environ["FRT_PLUGIN_CHECK"],
                            "ctest": pathlib.Path(CMAKE).with_name("ctest")}[program]
+                if program == os.environ["FRT_PLUGIN_CHECK"]:
+                    arguments += [] if "--reference" in arguments else ["--reference", REFERENCE]
                 printed.append(run(program, *arguments, cwd=self.source))
         self.assertTrue(printed)
         return printed

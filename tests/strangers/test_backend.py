@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """The template of a backend: few operators, plain loops, a thread per stream. It runs the demo as the CPU's does."""
+import json
 import os
 import re
 import subprocess
+import sys
 import unittest
 
-from installed_sdk import BUILD, CAPSULES, TemplateTest
+from installed_sdk import CAPSULES, REFERENCE, TemplateTest, run
 from support import FIXTURES, OK, TIMEOUT, clean_environment
 
 PROMPTS = ("Once upon a time", "The little dog")
 TOKENS = 40
 CHECK = os.environ["FRT_PLUGIN_CHECK"]
-REFERENCE = f"{BUILD}/lib/frt/plugins/frt_cpu.so"
 
 
 class Backend(TemplateTest):
     template = "backend"
-    definitions = (f"-DFRT_PLUGIN_CHECK={CHECK}", f"-DFRT_REFERENCE_PLUGIN={REFERENCE}")
 
     def demo(self, backend, device=""):
         return self.model_manifest(FIXTURES / "demo", 'activations = "f32"', device, CAPSULES, backend)
@@ -50,6 +50,21 @@ class Backend(TemplateTest):
                                  count=17)
                 rest = self.ids(manifest, "--from-capsule", "half", count=TOKENS - 17)
                 self.assertEqual(first + rest, expected)
+
+    def test_the_other_templates_run_on_it_as_on_the_cpu(self):
+        def on_both(template, *command):
+            source = self.build(template, "-DCMAKE_CXX_FLAGS_RELEASE=-O1")
+            run(sys.executable, "make_weights.py", "weights.safetensors", cwd=source)
+            return [self.check(OK, "-q", "--plugin-dir", self.plugins, "--plugin-dir", source / "build", "--set",
+                               f"device.here.backend={backend}", *command, cwd=source).stdout
+                    for backend in ("frt.cpu", "acme.simple")]
+
+        text, same = on_both("model", "run", "manifest.toml", "-p", PROMPTS[0], "--greedy", "-n", 40)
+        self.assertTrue(text)
+        self.assertEqual(text, same)
+        reports = map(json.loads, on_both("policy", "rollout", "manifest.toml", "-n", 20, "--seed", 1000, "--json"))
+        for report in reports:
+            self.assertGreaterEqual(report["success_rate"], 0.9)
 
     def test_its_streams_and_operators_do_what_their_headers_say(self):
         shown = self.check(OK, "plugins", "show", "acme.simple").stdout

@@ -3,6 +3,7 @@
 made, with nothing else of this tree."""
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -12,10 +13,6 @@ from installed_sdk import BUILD, CMAKE, run
 import support
 
 SAME = "the same continuation twice"
-
-
-def library_path(prefix):
-    return {**support.clean_environment(), "LD_LIBRARY_PATH": str(prefix / "lib")}
 
 
 class Installed(unittest.TestCase):
@@ -61,9 +58,28 @@ class Installed(unittest.TestCase):
         program = self.root / "by-hand"
         run(os.environ["CC"], *os.environ["CFLAGS"].split(), self.prefix / "share/frt-sdk/templates/embed-c/main.c",
             *flags, "-o", program)
-        said = subprocess.run([program, self.demo], check=True, capture_output=True, text=True, timeout=300,
-                              env=library_path(self.prefix)).stdout
+        said = run(program, self.demo)  # it finds libfrt.so by itself
         self.assertEqual(said.splitlines()[-1], SAME)
+
+    def test_the_help_names_files_that_are_installed(self):
+        program = self.prefix / "bin/frt-host"
+        commands = re.findall(r"^    '([^']*)'\) commands=", run(program, "completion", "bash"), re.M)
+        self.assertGreater(len(commands), 20)
+        texts = "".join(run(program, *command.split(), "--help") for command in commands)
+        named = set(re.findall(r"share/frt/[\w./-]+\w", texts))
+        self.assertGreater(len(named), 3)
+        self.assertEqual([name for name in sorted(named) if not (self.prefix / name).exists()], [])
+        for folder in ("hosts/manifests", "tests/fixtures"):
+            self.assertNotIn(folder, texts)
+
+    def test_the_installed_manifests_are_complete(self):
+        manifests = sorted((self.prefix / "share/frt/manifests").glob("*.toml"))
+        self.assertGreater(len(manifests), 3)
+        for manifest in manifests:
+            with self.subTest(manifest.name):
+                run(self.prefix / "bin/frt-host", "config", "check", manifest)
+        said = run(self.prefix / "bin/frt-host", "-q", "rollout", self.prefix / "share/frt/manifests/reach.toml", "-n", 1)
+        self.assertIn("episode", said)
 
     def test_the_installed_program_runs_the_installed_model(self):
         said = run(self.prefix / "bin/frt-host", "-q", "run", self.demo, "-p", "Once upon a time", "--greedy", "-n", 8)

@@ -3,11 +3,16 @@
 reference predicts."""
 import functools
 import json
+import re
 import runpy
+import shutil
+import subprocess
 import unittest
+import urllib.error
+import urllib.request
 
 from installed_sdk import CAPSULES, TemplateTest
-from support import FAILED, OK, SOURCE
+from support import FAILED, HOST, OK, SOURCE, TIMEOUT, clean_environment
 
 # Its seed is, of the smallest 3,000, one with clear margins and much variety.
 MAKE_WEIGHTS = runpy.run_path(str(SOURCE / "sdk/templates/model/make_weights.py"))
@@ -128,11 +133,50 @@ class OnTheProcessor(Tests, TemplateTest):
     backend = "frt.cpu"
 
     def test_the_tutorial_does_what_it_says(self):
-        _, _, captured, eager, half, rest, checked = self.tutorial()
+        _, _, captured, eager, half, rest, checked, tests, checks = self.tutorial()
         self.assertTrue(captured)
         self.assertEqual(captured, eager)
         self.assertEqual(captured, half + rest)
         self.assertTrue(checked.endswith("PASS"), checked)
+        self.assertIn("100% tests passed, 0 tests failed out of 1", tests)
+        self.assertRegex(checks, r"(?m)^[1-9]\d* passed, 0 failed")
+
+    def test_serve_knows_a_language_model_by_its_role_and_clients_hear_what_it_refuses(self):
+        """its manifest has no [host.http]"""
+        self.model()  # its weights
+        manifest = self.folder / "manifest.toml"
+        shutil.copy(self.source / "manifest.toml", manifest)
+        server = subprocess.Popen([HOST, "--plugin-dir", self.plugins, "serve", manifest, "--listen", "127.0.0.1:0"],
+                                  stderr=subprocess.PIPE, text=True, env=clean_environment(), cwd=self.folder)
+        self.addCleanup(server.stderr.close)
+        self.addCleanup(server.wait)
+        self.addCleanup(server.kill)
+        said = []
+        for line in server.stderr:
+            said.append(line)
+            if line.startswith("serving "):
+                break
+        address = re.search(r"serving mine on (http://127\.0\.0\.1:\d+)", "".join(said)).group(1)
+        messages = [{"role": "user", "content": "hello"}]
+        tools = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}]
+
+        def asked(**fields):
+            request = urllib.request.Request(
+                address + "/v1/chat/completions", json.dumps({"messages": messages, "max_tokens": 3, **fields}).encode(),
+                {"Content-Type": "application/json"})
+            try:
+                with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
+                    return answer.status, json.load(answer)
+            except urllib.error.HTTPError as refused:
+                with refused:
+                    return refused.code, json.load(refused)["error"]
+
+        self.assertEqual(asked()[0], 200)
+        status, error = asked(tools=tools)
+        self.assertEqual((status, error["param"], error["message"]),
+                         (400, "tools", "this model knows no tools; give none"))
+        status, error = asked(messages=[*messages, {"role": "tool", "content": "x", "tool_call_id": "a"}])
+        self.assertEqual((status, error["param"]), (400, "messages"), error)
 
 
 if __name__ == "__main__":

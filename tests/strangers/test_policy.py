@@ -5,6 +5,7 @@ import runpy
 import unittest
 
 from installed_sdk import TemplateTest
+from serving import Server
 from support import FAILED, OK, SOURCE
 
 MAKE_WEIGHTS = runpy.run_path(str(SOURCE / "sdk/templates/policy/make_weights.py"))
@@ -47,11 +48,22 @@ execute = 10
                 self.assertIn("bit for bit", self.check(OK, "replay", record, "--manifest", self.policy(device)).stdout)
 
     def test_the_tutorial_does_what_it_says(self):
-        *_, captured, eager, bench = self.tutorial()
+        *_, captured, eager, bench, capsules = self.tutorial()
         self.assertTrue((self.source / "reach.svg").stat().st_size)
         self.assertIn("bit for bit", captured)
         self.assertEqual(captured, eager)
         self.assertIn("infer", bench)
+        self.assertTrue(capsules.endswith("PASS"), capsules)
+
+    def test_serve_knows_a_policy_by_its_role(self):
+        """its manifest has no [host.robot]"""
+        self.policy()  # its weights
+        manifest = self.model_manifest("weights.safetensors", plugin="acme.reach")
+        server = Server(manifest, self.folder, self.plugins)
+        self.addCleanup(server.process.stderr.close)
+        self.addCleanup(server.process.wait)
+        self.addCleanup(server.process.kill)
+        self.assertIn("serving m on ws://127.0.0.1:", server.said)
 
     def test_the_host_tells_what_it_reads(self):
         shown = self.check(OK, "plugins", "show", "acme.reach", "--manifest", self.policy()).stdout

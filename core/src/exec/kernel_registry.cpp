@@ -91,7 +91,7 @@ struct Search {
   // Why `name` has no kernel.
   std::string reason(std::string_view name, bool registered) const {
     std::string text(name);
-    if (!known && name.starts_with(kBackendNames)) return text + " (unknown)";
+    if (!known && name.starts_with(kBackendNames)) return text;
     if (!known) {
       return text + (registered ? " (neither registered with this owner nor of the backend)"
                                 : " (not of the backend, and no owner was given)");

@@ -409,9 +409,9 @@ void add_bench_command(App& app) {
                   "With --compare: allow a loss of this many percent")
       .capture_default_str()
       .needs(compare);
-  command.examples({"bench hosts/manifests/synthetic.toml -p 512 -n 64",
-                    "bench demo.toml --prefill 0 --decode 64 --batch 1,4 --output csv",
-                    "bench demo.toml --compare before.json --tolerance 5"});
+  command.examples({"bench share/frt/manifests/synthetic.toml -p 512 -n 64",
+                    "bench my.toml --prefill 0 --decode 64 --batch 1,4 --output csv",
+                    "bench my.toml --compare before.json --tolerance 5"});
   Command capsule = command.add_subcommand("capsule", "Measure what capsules cost and save");
   const std::function<ExitCode()> capsules = add_bench_capsule(app, capsule);
   Command engine = command.add_subcommand("engine", "Measure many requests at once");

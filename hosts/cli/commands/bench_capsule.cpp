@@ -199,8 +199,8 @@ std::function<ExitCode()> add_bench_capsule(App& app, Command command) {
   command.add_option("-o,--output", options->output, "Print results on stdout in this format")
       .one_of({"md", "json"})
       .capture_default_str();
-  command.examples({"bench capsule demo.toml --lengths 1k",
-                    "bench capsule demo.toml --sweep 1k-64k*2 --plot first-token.svg"});
+  command.examples({"bench capsule my.toml --lengths 1k",
+                    "bench capsule my.toml --sweep 1k-64k*2 --plot first-token.svg"});
   return [&app, options] { return bench_capsule(app, *options); };
 }
 

@@ -185,9 +185,9 @@ std::function<ExitCode()> add_bench_engine(App& app, Command command) {
       .one_of({"auto", "on", "off"});
   command.add_flag("--interleave", options->interleave, "Prefill prompts in turn, chunk by chunk");
   command.add_flag("--json", options->json, "Print JSON, with the field names of vLLM's benchmark");
-  command.examples({"bench engine demo.toml --num-prompts 32 --input-len 64",
-                    "bench engine demo.toml --request-rate 4 --prefix-len 256 --json",
-                    "bench engine demo.toml --turns 8 --goodput ttft:500 tpot:50"},
+  command.examples({"bench engine my.toml --num-prompts 32 --input-len 64",
+                    "bench engine my.toml --request-rate 4 --prefix-len 256 --json",
+                    "bench engine my.toml --turns 8 --goodput ttft:500 tpot:50"},
                    "The names of the results are those of vLLM's benchmark.");
   return [&app, options] { return bench(app, *options); };
 }

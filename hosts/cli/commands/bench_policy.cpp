@@ -288,7 +288,7 @@ std::function<ExitCode()> add_bench_policy(App& app, Command command) {
   command.add_option("-o,--output", options->output, "Print results on stdout in this format")
       .one_of({"md", "json"})
       .capture_default_str();
-  command.examples({"bench policy hosts/manifests/bench-pi05.toml --views 2 --prompt 30"});
+  command.examples({"bench policy share/frt/manifests/reach.toml --model plain --prompt 24"});
   return [&app, options] { return bench_policy(app, *options); };
 }
 

@@ -281,6 +281,8 @@ ExitCode pin(App& app, const CapsuleCommandOptions& options, bool pinned) {
 void add_capsule_command(App& app) {
   Command capsule = app.program().add_subcommand("capsule", "List, check and move saved states");
   capsule.require_subcommand();
+  capsule.examples({"capsule ls my.toml", "capsule show my.toml long", "capsule verify my.toml"},
+                   "`frt-host capsule COMMAND --help` explains each.");
   const auto add = [&](const char* name, const char* doc, const char* example) {
     auto options = std::make_shared<CapsuleCommandOptions>();
     Command command = capsule.add_subcommand(name, doc);
@@ -293,45 +295,45 @@ void add_capsule_command(App& app) {
     return std::pair(command, options);
   };
   {
-    auto [command, options] = add("ls", "List the capsules", "capsule ls demo.toml");
+    auto [command, options] = add("ls", "List the capsules", "capsule ls my.toml");
     command.add_flag("--trust", options->trust, "Use files that other users could have written");
     command.add_flag("--json", options->json, "Print JSON");
     app.add_command(command, [&app, options = options] { return list(app, *options); });
   }
   {
     auto [command, options] = add("show", "Show what a capsule holds and which models it fits",
-                                  "capsule show demo.toml long");
+                                  "capsule show my.toml long");
     command.add_option("name", options->name, "Show this capsule").required();
     command.add_flag("--json", options->json, "Print JSON with all token ids");
     app.add_command(command, [&app, options = options] { return show(app, *options); });
   }
   {
     auto [command, options] = add("verify", "Check every byte of these capsules; default: of all",
-                                  "capsule verify demo.toml");
+                                  "capsule verify my.toml");
     command.add_option("names", options->names, "Check these capsules");
     command.add_flag("--trust", options->trust, "Use files that other users could have written");
     command.add_flag("--json", options->json, "Print JSON");
     app.add_command(command, [&app, options = options] { return verify(app, *options); });
   }
   {
-    auto [command, options] = add("rm", "Remove capsules", "capsule rm demo.toml long");
+    auto [command, options] = add("rm", "Remove capsules", "capsule rm my.toml long");
     command.add_option("names", options->names, "Remove these capsules").required();
     app.add_command(command, [&app, options = options] { return remove(app, *options); });
   }
   {
     auto [command, options] =
-        add("pin", "Keep this capsule; never evict it", "capsule pin demo.toml long");
+        add("pin", "Keep this capsule; never evict it", "capsule pin my.toml long");
     command.add_option("names", options->names, "Pin these capsules").required();
     app.add_command(command, [&app, options = options] { return pin(app, *options, true); });
   }
   {
-    auto [command, options] = add("unpin", "Allow eviction again", "capsule unpin demo.toml long");
+    auto [command, options] = add("unpin", "Allow eviction again", "capsule unpin my.toml long");
     command.add_option("names", options->names, "Unpin these capsules").required();
     app.add_command(command, [&app, options = options] { return pin(app, *options, false); });
   }
   {
     auto [command, options] = add("export", "Copy a capsule to a file elsewhere",
-                                  "capsule export demo.toml long long.frtcap");
+                                  "capsule export my.toml long long.frtcap");
     command.add_option("name", options->name, "Copy this capsule").required();
     command.add_option("file", options->file, "Write this new file").required();
     command.add_flag("--trust", options->trust, "Use files that other users could have written");
@@ -344,7 +346,7 @@ void add_capsule_command(App& app) {
   }
   {
     auto [command, options] =
-        add("import", "Check an exported file and add it", "capsule import demo.toml long.frtcap");
+        add("import", "Check an exported file and add it", "capsule import my.toml long.frtcap");
     command.add_option("file", options->file, "Read this file of `capsule export`").required();
     command.add_option("name", options->name, "Give the capsule this name; default: the file's");
     command.add_flag("--trust", options->trust, "Use files that other users could have written");

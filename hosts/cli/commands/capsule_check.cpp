@@ -131,7 +131,7 @@ void add_capsule_check(App& app, Command capsule) {
           .existing_folder();
   command.add_flag("--no-files", options->no_files, "Check memory only").excludes(folder);
   command.add_flag("--json", options->json, "Print JSON");
-  command.examples({"capsule check demo.toml --cases 20 --set model.demo.options.slots=3"});
+  command.examples({"capsule check my.toml --cases 20 --set model.demo.options.slots=3"});
   app.add_command(command, [&app, options] { return check(app, *options); });
 }
 

@@ -540,8 +540,9 @@ void add_chat_command(App& app) {
   command.add_flag("--autosave", options->autosave,
                    "Keep the conversation also when piped input ends");
   options->generation.add_to(command);
-  command.examples({"chat demo.toml", "chat checkpoints/my-model --set model.main.options.slots=1",
-                    "chat demo.toml --no-thinking --from-capsule autosave"},
+  command.examples({"chat share/frt/manifests/demo.toml",
+                    "chat checkpoints/my-model --set model.main.options.slots=1",
+                    "chat my.toml --no-thinking --from-capsule autosave"},
                    "/help lists what a line may say.");
   app.add_command(command, [&app, options] {
     LoadedModel loaded = load_model(app, options->manifest, options->model);

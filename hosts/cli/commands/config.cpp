@@ -39,6 +39,18 @@ checkpoint = "checkpoints/demo"   # relative to this file; or "synthetic:qwen3.6
 # model       = "demo"
 # capsule_dir = "capsules"        # disk tier; absent: no disk tier
 # capsule_device = "2G"           # bytes of device memory for capsules; also capsule_host, _disk
+
+# [host.http]                     # serve: language models behind HTTP
+# model    = "demo"
+# listen   = "127.0.0.1:8080"     # other machines: "0.0.0.0:8080", and a key_file
+# aliases  = "*=demo"             # other names that clients may ask for
+# key_file = "keys"               # lines 'NAME SECRET'
+
+# [host.robot]                    # serve, rollout, handoff: a policy
+# model       = "arm"
+# listen      = "127.0.0.1:8000"
+# deadline_ms = 1000              # an answer that takes longer is an error
+# execute     = 0                 # actions of a chunk before the policy looks again; 0: all
 )";
 
 void add_check(App& app, Command config) {
@@ -46,7 +58,7 @@ void add_check(App& app, Command config) {
   Command command =
       config.add_subcommand("check", "Check a manifest and list all findings in one pass");
   command.add_option("manifest", *path, kManifestDoc).required();
-  command.examples({"config check demo.toml"});
+  command.examples({"config check my.toml"});
   app.add_command(command, [&app, path] {
     const core::Manifest manifest = app.manifests().load(*path);
     check_generation_configs(manifest);
@@ -64,7 +76,7 @@ void add_dump(App& app, Command config) {
       config.add_subcommand("dump", "Show the complete manifest and where each value comes from");
   command.add_option("manifest", *path, kManifestDoc).required();
   command.add_flag("--json", *json, "Print JSON instead of TOML");
-  command.examples({"config dump demo.toml", "config dump checkpoints/my-model > my-model.toml"});
+  command.examples({"config dump my.toml", "config dump checkpoints/my-model > my-model.toml"});
   app.add_command(command, [&app, path, json] {
     const core::Manifest manifest = app.manifests().load(*path);
     print_out("{}\n", *json ? dump_json(manifest) : dump_toml(manifest));
@@ -74,7 +86,7 @@ void add_dump(App& app, Command config) {
 
 void add_default(App& app, Command config) {
   Command command = config.add_subcommand("default", "Write a commented first manifest");
-  command.examples({"config default > demo.toml"});
+  command.examples({"config default > my.toml"});
   app.add_command(command, [] {
     print_out("{}", kDefaultManifest);
     return ExitCode::kOk;
@@ -97,6 +109,8 @@ void add_schema(App& app, Command config) {
 void add_config_command(App& app) {
   Command config = app.program().add_subcommand("config", "Check, show and explain manifests");
   config.require_subcommand();
+  config.examples({"config default > my.toml", "config check my.toml", "config dump my.toml",
+                   "config schema > manifest.schema.json"});
   add_check(app, config);
   add_dump(app, config);
   add_default(app, config);

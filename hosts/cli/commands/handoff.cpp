@@ -350,8 +350,8 @@ void add_handoff_command(App& app) {
   command.add_option("--seed", options->seed, "Seed the environment and the noise")
       .capture_default_str();
   command.add_flag("--json", options->json, "Print one JSON object on stdout");
-  command.examples({"handoff hosts/manifests/handoff.toml",
-                    "handoff hosts/manifests/reach.toml --interrupts 20    # a list plans"});
+  command.examples({"handoff share/frt/manifests/handoff.toml",
+                    "handoff share/frt/manifests/reach.toml --interrupts 20    # a list plans"});
   app.add_command(command, [&app, options] { return run(app, *options); });
 }
 

@@ -347,6 +347,12 @@ ExitCode show(App& app, const std::string& id, const std::string& manifest, bool
     }
     write_out("\noperators\n" + table.render(TableFormat::kAligned));
   }
+  if (card.kind == FRT_PLUGIN_MODEL) {
+    print_out(
+        "\noperators: those that a model needs depend on its checkpoint and options; loading it on "
+        "a "
+        "backend that lacks some names them all\n");
+  }
   if (!kernels.variants.empty()) {
     Table table({"operation", "kernel variant", "on device 0", "needs"});
     for (const KernelVariant& variant : kernels.variants) {
@@ -376,7 +382,8 @@ ExitCode lock(App& app, const std::string& path) {
     entries.push_back(core::lock_entry(file));
   }
   core::write_lock(path, entries);
-  print_out("{}: {} plugins pinned\n", io::printable(path), entries.size());
+  print_out("{0}: {1} plugins pinned; use it with --lock {0} or FRT_LOCK={0}\n",
+            io::printable(path), entries.size());
   return ExitCode::kOk;
 }
 
@@ -393,6 +400,10 @@ ExitCode verify(App& app, const std::string& path) {
 void add_plugins_command(App& app) {
   Command plugins = app.program().add_subcommand("plugins", "List, show and pin plugins");
   plugins.require_subcommand();
+  plugins.examples({"plugins ls", "plugins show frt.cpu", "plugins lock frt.lock"},
+                   "Plugins are searched for in the folders of --plugin-dir, then in those of\n"
+                   "FRT_PLUGIN_PATH (absolute, with ':' between them), then in lib/frt/plugins of\n"
+                   "this installation. The first file with an id is taken.");
 
   auto list_json = std::make_shared<bool>(false);
   auto only_ids = std::make_shared<bool>(false);
@@ -417,7 +428,7 @@ void add_plugins_command(App& app) {
       .type_name("FILE");
   one.add_flag("--json", *show_json, "Print one JSON object");
   one.examples(
-      {"plugins show frt.cpu", "plugins show frt.pi05 --manifest hosts/manifests/reach.toml"});
+      {"plugins show frt.cpu", "plugins show frt.pi05 --manifest share/frt/manifests/reach.toml"});
   app.add_command(
       one, [&app, id, manifest, show_json] { return show(app, *id, *manifest, *show_json); });
 

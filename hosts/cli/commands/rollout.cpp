@@ -280,8 +280,8 @@ void add_rollout_command(App& app) {
   command.add_flag("--realtime", options->realtime,
                    "Keep the tick rate (hz) instead of simulating");
   command.add_flag("--json", options->json, "Print one JSON object on stdout");
-  command.examples({"rollout hosts/manifests/reach.toml --picture reach.svg",
-                    "rollout hosts/manifests/reach.toml --realtime --record episodes"},
+  command.examples({"rollout share/frt/manifests/reach.toml --picture reach.svg",
+                    "rollout share/frt/manifests/reach.toml --realtime --record episodes"},
                    "Keys while it runs: END or q ends an episode, t takes over and gives back.");
   app.add_command(command, [&app, options] { return run(app, *options); });
 }

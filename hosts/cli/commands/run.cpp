@@ -375,10 +375,11 @@ void add_run_command(App& app) {
   command.add_option("--record", options->record, "Write what `frt-host replay` needs to this file")
       .type_name("FILE");
   options->generation.add_to(command);
-  command.examples({"run demo.toml --prompt 'Once upon a time' --max-new 60 --seed 1",
-                    "run demo.toml --chat --prompt 'What is 3 + 4?' --json",
-                    "run demo.toml --prompt-file long.txt --max-new 0 --save-capsule long",
-                    "run demo.toml --from-capsule long"});
+  command.examples(
+      {"run share/frt/manifests/demo.toml --prompt 'Once upon a time' --max-new 60 --seed 1",
+       "run my.toml --chat --prompt 'What is 3 + 4?' --json",
+       "run my.toml --prompt-file long.txt --max-new 0 --save-capsule long",
+       "run my.toml --from-capsule long"});
   app.add_command(command, [&app, options] { return run(app, *options); });
 }
 

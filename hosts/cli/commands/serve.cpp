@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // frt-host serve: language models behind HTTP, a policy behind the openpi websocket protocol, or
-// both, each on its own listener and threads. Where they listen goes to stderr, a policy's counters
-// too, at the end.
+// both, each on its own listener and threads. [host.http] and [host.robot] of the manifest say
+// which; without either, the role of its model does. Where they listen goes to stderr, a policy's
+// counters too, at the end.
 #include <fmt/format.h>
+#include <frt/role/lm.h>
+#include <frt/role/policy.h>
 #include <frt/core/capsules.hpp>
 #include <frt/core/state.hpp>
 
@@ -246,12 +249,64 @@ ExitCode serve_models(App& app, const core::Manifest& manifest, const ServeOptio
   return wait_for_end(server);
 }
 
+// One language model that is loaded already, with the defaults of [host.http].
+ExitCode serve_loaded(App& app, const core::Manifest& manifest, const ServeOptions& options,
+                      const LoadedModel& loaded) {
+  HttpSettings settings = http_settings(manifest);
+  settings.models = {loaded.name()};
+  override_listen(settings.server.listen, options.listen, true);
+  stage(ExitCode::kUsage, [&] { require_key_or_loopback(settings); });
+  const AllocatorTrim trim;
+  LmServer server(app.log(), manifest, std::move(settings));
+  const HangupWatch hangup([&] { reload(app, manifest, server); });
+  const Stopping stopping(server);
+  server.add(loaded.name(), loaded.language_model());
+  server.set_about(about_json(loaded.runtime()));
+  const InterruptGuard interrupt;  // before anybody is told that there is something to end
+  say_serving(server);
+  return wait_for_end(server);
+}
+
+[[noreturn]] void refuse_to_choose(const std::string& what) {
+  throw ExitError(ExitCode::kManifest, FRT_ERR_INVALID_ARGUMENT,
+                  what +
+                      "; add [host.http] with model = \"NAME\" to serve language models, or "
+                      "[host.robot] with model = \"NAME\" to serve a policy");
+}
+
+// The manifest has neither [host.http] nor [host.robot]: the role of its model says which of them,
+// with its defaults, is meant.
+ExitCode serve_by_role(App& app, const core::Manifest& manifest, const ServeOptions& options) {
+  if (options.model.empty() && manifest.models.size() > 1) {
+    refuse_to_choose(manifest.path.string() + ": " + std::to_string(manifest.models.size()) +
+                     " models, and neither [host.http] nor [host.robot] says which is served how");
+  }
+  const LoadedModel loaded = load_model(app, options.manifest, options.model);
+  const bool language_model = loaded.extension<frt_role_lm_v1>(FRT_EXT_ROLE_LM).has_value();
+  const bool policy = loaded.extension<frt_role_policy_v1>(FRT_EXT_ROLE_POLICY).has_value();
+  if (language_model && policy) {
+    refuse_to_choose(loaded.sender() + " is both a language model and a policy");
+  }
+  if (language_model) return serve_loaded(app, manifest, options, loaded);
+  if (!policy) {
+    throw ExitError(ExitCode::kUsage, FRT_ERR_UNSUPPORTED,
+                    loaded.sender() + " is neither a language model (it offers no " FRT_EXT_ROLE_LM
+                                      ") nor a policy (no " FRT_EXT_ROLE_POLICY
+                                      "); serve needs a model with one of these roles");
+  }
+  RobotSettings settings = robot_settings(manifest);
+  override_listen(settings.server.listen, options.listen, false);
+  return serve_policy(app, settings, loaded);
+}
+
 ExitCode serve(App& app, const ServeOptions& options) {
   bound_allocator();
   const core::Manifest manifest = app.manifests().load(options.manifest);
   const bool models = manifest.find_host("http") != nullptr;
+  const bool robot = manifest.find_host("robot") != nullptr;
+  if (!models && !robot) return serve_by_role(app, manifest, options);
   if (!models) return serve_policy_alone(app, manifest, options);
-  if (!manifest.find_host("robot")) return serve_models(app, manifest, options, nullptr);
+  if (!robot) return serve_models(app, manifest, options, nullptr);
   if (!options.listen.empty() || !options.model.empty()) {
     throw ExitError(ExitCode::kUsage, FRT_ERR_INVALID_ARGUMENT,
                     "--listen and --model do not say whether they mean [host.http] or "
@@ -273,8 +328,8 @@ void add_serve_command(App& app) {
       "serve", "Serve language models over HTTP, a policy to robots, or both");
   command
       .add_option("manifest", options->manifest,
-                  "Read this manifest (TOML) with [host.http], [host.robot] or both, or this "
-                  "folder with a checkpoint")
+                  "Read this manifest (TOML), or this folder with a checkpoint; [host.http] and "
+                  "[host.robot] say what is served, else the role of the only model")
       .required();
   command.add_option("--model", options->model, kModelDoc).type_name("NAME");
   command
@@ -283,8 +338,8 @@ void add_serve_command(App& app) {
                   "take unix:PATH")
       .type_name("ADDRESS:PORT");
   command.examples(
-      {"serve checkpoints/my-model", "serve hosts/manifests/serve-demo.toml",
-       "serve hosts/manifests/reach.toml --listen 0.0.0.0:8000"},
+      {"serve checkpoints/my-model", "serve share/frt/manifests/serve-demo.toml",
+       "serve share/frt/manifests/reach.toml --listen 0.0.0.0:8000"},
       "GET /health (of a policy: /healthz) and /metrics answer on the same port; ctrl-C ends it.");
   app.add_command(command, [&app, options] { return serve(app, *options); });
 }

@@ -135,8 +135,8 @@ void add_tokenize_command(App& app) {
                 "Leave out the token that begins a sequence; the text continues one")
       .excludes(options->chat_option);
   command.add_flag("--json", options->json, "Print one JSON object on stdout");
-  command.examples(
-      {"tokenize demo.toml 'Once upon a time'", "tokenize demo.toml --chat messages.json --json"});
+  command.examples({"tokenize share/frt/manifests/demo.toml 'Once upon a time'",
+                    "tokenize my.toml --chat messages.json --json"});
   app.add_command(command, [&app, options] { return tokenize(app, *options); });
 }
 

@@ -133,7 +133,7 @@ void add_verify_command(App& app) {
   command.add_option("--model", options->model, kModelDoc).type_name("NAME");
   command.add_flag("--only-failed", options->only_failures, "Show only comparisons that failed");
   command.add_flag("--json", options->json, "Print one JSON object");
-  command.examples({"verify hosts/manifests/demo.toml --goldens tests/fixtures/demo"},
+  command.examples({"verify my.toml --goldens goldens"},
                    "Exit status: 0 every comparison passed, 1 one failed or none could be made.");
   app.add_command(command, [&app, options] { return verify(app, *options); });
 }

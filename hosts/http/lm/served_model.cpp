@@ -32,27 +32,36 @@ uint64_t counted_tokens(const ServedModel& served) {
   return std::max(kCountedContexts * served.model.info().max_context, kCountedTokens);
 }
 
-// What a format or a tokenizer refuses is the request's fault; anything else is ours. A client is
-// told what is wrong with its request. What the model cannot do may name files of this machine:
+// What a format or a tokenizer refuses is the request's fault; anything else is ours.
+bool is_refusal(const Error& error) {
+  return error.status() == FRT_ERR_UNSUPPORTED || error.status() == FRT_ERR_INVALID_ARGUMENT;
+}
+
+// A refusal as a client hears it (the rule is in frt/chat.h): what is wrong with its request, in
+// the plugin's words. What the model or its checkpoint cannot do may name files of this machine:
 // that is for the log.
+ApiError refusal(const ServedModel& served, const char* param, const Error& error) {
+  if (error.status() == FRT_ERR_UNSUPPORTED) {
+    return ApiError(
+               ApiErrorKind::kInvalid,
+               "this model cannot read such " + std::string(param) + "; the server's log says why",
+               param)
+        .set_cause(error.what());
+  }
+  std::string text = error.what();
+  if (const std::string from = served.model.sender() + ": "; text.starts_with(from)) {
+    text.erase(0, from.size());  // which plugin it was is no client's business
+  }
+  return {ApiErrorKind::kInvalid, text, param};
+}
+
 template <class Work>
 auto blaming(const ServedModel& served, const char* param, const Work& work) {
   try {
     return work();
   } catch (const Error& error) {
-    if (error.status() == FRT_ERR_UNSUPPORTED) {
-      throw ApiError(
-          ApiErrorKind::kInvalid,
-          "this model cannot read such " + std::string(param) + "; the server's log says why",
-          param)
-          .set_cause(error.what());
-    }
-    if (error.status() != FRT_ERR_INVALID_ARGUMENT) throw;
-    std::string text = error.what();
-    if (const std::string from = served.model.sender() + ": "; text.starts_with(from)) {
-      text.erase(0, from.size());  // which plugin it was is no client's business
-    }
-    throw ApiError(ApiErrorKind::kInvalid, text, param);
+    if (!is_refusal(error)) throw;
+    throw refusal(served, param, error);
   }
 }
 
@@ -81,7 +90,17 @@ ChatPrompt render_chat(const ServedModel& served, const ApiCall& call) {
   if (!served.model.has_chat()) {
     throw ApiError(ApiErrorKind::kInvalid, "this model has no chat format", "model");
   }
-  return served.model.render(call.messages, call.tools, call.chat_options);
+  try {
+    return served.model.render(call.messages, call.tools, call.chat_options);
+  } catch (const Error& error) {
+    if (!is_refusal(error) || call.tools.is_null()) throw;
+    try {
+      (void)served.model.render(call.messages, {}, call.chat_options);
+    } catch (const Error&) {
+      throw error;  // the messages are refused without tools, too
+    }
+    throw refusal(served, "tools", error);
+  }
 }
 
 PreparedPrompt prepare_chat(const ServedModel& served, const std::string& owner,

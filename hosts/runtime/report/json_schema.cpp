@@ -107,7 +107,10 @@ std::string manifest_json_schema(const std::vector<HostSchema>& hosts,
   Json host = {{"type", "object"}, {"properties", Json::object()}};
   for (const HostSchema& schema : hosts) {
     Json table = table_schema(schema.options);
-    table["properties"]["type"] = {{"type", "string"}};
+    table["properties"]["type"] = {
+        {"type", "string"},
+        {"default", schema.type},
+        {"description", "the kind of host, where the table has another name than its kind"}};
     if (!schema.doc.empty()) table["description"] = schema.doc;
     host["properties"][schema.type] = std::move(table);
   }

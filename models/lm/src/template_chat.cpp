@@ -77,9 +77,8 @@ void add_tokens(const Json& from, Json& tokens) {
   }
 }
 
-[[noreturn]] void refuse(std::size_t index, const std::string& what,
-                         frt_status status = FRT_ERR_INVALID_ARGUMENT) {
-  throw Error(status, "message " + std::to_string(index) + ": " + what);
+[[noreturn]] void refuse(std::size_t index, const std::string& what) {
+  throw Error(FRT_ERR_INVALID_ARGUMENT, "message " + std::to_string(index) + ": " + what);
 }
 
 void check_role(const Json& message, std::size_t index) {
@@ -101,8 +100,7 @@ void join_content(Json& message, std::size_t index) {
   for (const Json& part : *content) {
     const auto text = part.is_object() ? part.find("text") : part.end();
     if (text == part.end() || !text->is_string()) {
-      refuse(index, "a part of its content is no text; this model takes text only",
-             FRT_ERR_UNSUPPORTED);
+      refuse(index, "a part of its content is no text; this model takes text only");
     }
     all += text->get_ref<const std::string&>();
   }
@@ -195,8 +193,8 @@ PromptText TemplateChat::render(const Json& messages, const Json& tools,
   const bool has_tools = !tools.is_null() && !tools.empty();
   const JinjaTemplate& format = choose(has_tools);
   if (has_tools && !format.mentions("tools")) {
-    throw Error(FRT_ERR_UNSUPPORTED,
-                "the chat template of " + folder_ + " has no place for tools; give none");
+    throw Error(FRT_ERR_INVALID_ARGUMENT,
+                "the chat template of this model has no place for tools; give none");
   }
   Json outside = {
       {"messages", messages}, {"tools", has_tools ? tools : Json()}, {"documents", Json()}};

@@ -93,9 +93,7 @@ class ContentReader {
   void add_vision(PromptText& out, const Json& message, std::size_t index, bool count,
                   const char* label, int& counter, const char* pad) {
     if (vision_ == Vision::kRefuse) {
-      throw Error(FRT_ERR_UNSUPPORTED,
-                  "message " + std::to_string(index) +
-                      " has an image or video; this model plugin takes text only: remove it");
+      refuse(index, "has an image or video; this model takes text only: remove it");
     }
     if (message.value("role", std::string()) == "system") {
       refuse(index, "a system message takes text only");

@@ -23,6 +23,7 @@
 
 #include <bit>
 #include <cerrno>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <map>
@@ -60,13 +61,13 @@ class Safetensors {
     const auto bytes = static_cast<uint64_t>(status.st_size);
     uint64_t header_bytes = 0;
     if (bytes < sizeof(header_bytes)) fail(FRT_ERR_FORMAT, "is too short for a safetensors file");
-    read(&header_bytes, sizeof(header_bytes), 0);
+    read_bytes(&header_bytes, sizeof(header_bytes), 0);
     if (header_bytes > kMaxHeader || header_bytes > bytes - sizeof(header_bytes)) {
       fail(FRT_ERR_FORMAT, "says that its header has " + std::to_string(header_bytes) +
                                " bytes; it is no safetensors file, or it was cut");
     }
     std::string header(header_bytes, '\0');
-    read(header.data(), header_bytes, sizeof(header_bytes));
+    read_bytes(header.data(), header_bytes, sizeof(header_bytes));
     data_ = sizeof(header_bytes) + header_bytes;
     read_header(header, bytes - data_);
   }
@@ -89,14 +90,20 @@ class Safetensors {
 
   // The values of a tensor that must be F32 and of this shape, row-major.
   std::vector<float> read_f32(const std::string& name, const std::vector<uint64_t>& shape) const {
-    const Tensor& found = tensor(name);
-    if (found.dtype != "F32" || found.shape != shape) {
-      fail(FRT_ERR_MISMATCH, "'" + name + "' is " + found.dtype + " " + shape_text(found.shape) +
-                                 ", expected F32 " + shape_text(shape));
-    }
+    const Tensor& found = expected(name, "F32", shape);
     std::vector<float> values((found.end - found.begin) / sizeof(float));
-    read(values.data(), found.end - found.begin, data_ + found.begin);
+    read_bytes(values.data(), found.end - found.begin, data_ + found.begin);
     return values;
+  }
+
+  // The bytes of a tensor that must be of this type and shape, row-major, as the file has them:
+  // little endian, 2 bytes a value of "BF16", 1 of "F8_E4M3" and of "U8".
+  std::vector<std::byte> read(const std::string& name, std::string_view dtype,
+                              const std::vector<uint64_t>& shape) const {
+    const Tensor& found = expected(name, dtype, shape);
+    std::vector<std::byte> bytes(found.end - found.begin);
+    read_bytes(bytes.data(), bytes.size(), data_ + found.begin);
+    return bytes;
   }
 
   // "[2, 3]".
@@ -122,7 +129,15 @@ class Safetensors {
     throw Error(status, path_ + ": " + what);
   }
 
-  void read(void* target, uint64_t bytes, uint64_t at) const {
+  const Tensor& expected(const std::string& name, std::string_view dtype,
+                         const std::vector<uint64_t>& shape) const {
+    const Tensor& found = tensor(name);
+    if (found.dtype == dtype && found.shape == shape) return found;
+    fail(FRT_ERR_MISMATCH, "'" + name + "' is " + found.dtype + " " + shape_text(found.shape) +
+                               ", expected " + std::string(dtype) + " " + shape_text(shape));
+  }
+
+  void read_bytes(void* target, uint64_t bytes, uint64_t at) const {
     auto* to = static_cast<char*>(target);
     while (bytes > 0) {
       const ssize_t got = ::pread(file_.descriptor, to, bytes, static_cast<off_t>(at));

@@ -65,6 +65,7 @@ class Kernels {
 };
 
 void add_row_operators(Kernels& kernels);
+void add_dense_operators(Kernels& kernels);
 void add_gated_delta_operators(Kernels& kernels);
 void add_attention_operators(Kernels& kernels);
 void add_sampling_operators(Kernels& kernels);
@@ -120,5 +121,11 @@ void for_sequences(const frt_sequences& sequences, Visit visit) {
 
 float sigmoid(float x);
 float silu(float x);
+
+// The weight formats of all products.
+inline constexpr frt_weight_format kPlain[] = {FRT_WEIGHT_F32, FRT_WEIGHT_BF16};
+
+// Row `row` of a matrix (rows, cols) as f32: f32 in place, bf16 converted into `storage`.
+const float* weight_row(const frt_weight& weight, int64_t row, std::vector<float>& storage);
 
 }  // namespace simple

@@ -16,6 +16,7 @@ namespace simple {
 
 Kernels::Kernels() {
   add_row_operators(*this);
+  add_dense_operators(*this);
   add_gated_delta_operators(*this);
   add_attention_operators(*this);
   add_sampling_operators(*this);

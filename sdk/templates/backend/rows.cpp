@@ -22,11 +22,6 @@ float silu(float x) {
   return x * sigmoid(x);
 }
 
-namespace {
-
-constexpr frt_weight_format kPlain[] = {FRT_WEIGHT_F32, FRT_WEIGHT_BF16};
-
-// Row `row` of a matrix (rows, cols) as f32: f32 in place, bf16 converted into `storage`.
 const float* weight_row(const frt_weight& weight, int64_t row, std::vector<float>& storage) {
   const auto cols = static_cast<std::size_t>(weight.cols);
   const int64_t first = row * weight.cols;
@@ -38,6 +33,8 @@ const float* weight_row(const frt_weight& weight, int64_t row, std::vector<float
   }
   return storage.data();
 }
+
+namespace {
 
 void check_rows(const frt::Checks& check, int32_t rows, int32_t width) {
   check.positive("rows", rows);

@@ -85,6 +85,10 @@ frt_status encode(frt_model, const char* text, uint64_t bytes, const frt_encode_
     const uint64_t limit = params && params->max_tokens ? params->max_tokens : UINT64_MAX;
     const frt_text_range* plain = params ? params->plain : nullptr;
     const frt_text_range* const plain_end = plain ? plain + params->plain_count : nullptr;
+    for (const frt_text_range* part = plain; part != plain_end; ++part) {
+      if (part->begin <= part->end && part->end <= bytes) continue;
+      throw frt::Error(FRT_ERR_INVALID_ARGUMENT, "a plain part ends behind the text");
+    }
     std::vector<int32_t> ids;
     for (std::size_t at = 0; at < all.size();) {
       if (ids.size() >= limit) {

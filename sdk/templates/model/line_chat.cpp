@@ -3,6 +3,7 @@
 
 #include <frt/error.hpp>
 #include <frt/json_reader.hpp>
+#include <frt/text.hpp>
 
 #include <string>
 #include <string_view>
@@ -26,6 +27,23 @@ bool wants_answer(const char* options) {
   return answer;
 }
 
+void require_json(const char* name, const char* text) {
+  if (!text) return;
+  frt::JsonReader json(name, text);
+  json.skip();
+  json.end();
+}
+
+void require_utf8(std::string_view text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const frt::Utf8Step step = frt::utf8_step(text.substr(at));
+    if (step.kind != frt::Utf8Step::kValid) {
+      throw frt::Error(FRT_ERR_FORMAT, "the answer is not UTF-8 at byte " + std::to_string(at));
+    }
+    at += step.bytes;
+  }
+}
+
 void append_message(frt::JsonReader& json, std::size_t index, std::string& prompt,
                     std::vector<frt_text_range>& plain) {
   const std::string where = "message " + std::to_string(index);
@@ -37,7 +55,7 @@ void append_message(frt::JsonReader& json, std::size_t index, std::string& promp
     } else if (key == "content" && json.next_is('"')) {
       content = json.string();
     } else if (key == "content" || key == "tool_calls") {
-      throw frt::Error(FRT_ERR_UNSUPPORTED, where + ": only texts can be told to this model");
+      throw frt::Error(FRT_ERR_INVALID_ARGUMENT, where + ": only texts can be told to this model");
     } else {
       json.skip();
     }
@@ -54,7 +72,8 @@ void append_message(frt::JsonReader& json, std::size_t index, std::string& promp
 frt_status render(frt_model, const char* messages, const char* tools, const char* options,
                   frt_sink text, frt_sink plain, void* user, frt_error* error) {
   return frt::guard(error, [&]() -> frt_status {
-    if (tools) throw frt::Error(FRT_ERR_UNSUPPORTED, "this model knows no tools");
+    // The texts of FRT_ERR_INVALID_ARGUMENT reach the clients of a server (frt/chat.h).
+    if (tools) throw frt::Error(FRT_ERR_INVALID_ARGUMENT, "this model knows no tools; give none");
     std::string prompt;
     std::vector<frt_text_range> ranges;
     frt::JsonReader json("messages", messages);
@@ -67,9 +86,13 @@ frt_status render(frt_model, const char* messages, const char* tools, const char
   });
 }
 
-frt_status parse(frt_model, const char* text, uint64_t bytes, uint32_t flags, const char*,
-                 const char*, frt_sink sink, void* user, frt_error* error) {
+// An answer has no parts: all of it is content, whatever tools and options say.
+frt_status parse(frt_model, const char* text, uint64_t bytes, uint32_t flags, const char* tools,
+                 const char* options, frt_sink sink, void* user, frt_error* error) {
   return frt::guard(error, [&] {
+    require_json("tools", tools);
+    require_json("options", options);
+    require_utf8({text, bytes});
     const std::string message = "{\"content\": " + frt::json_string({text, bytes}) +
                                 ", \"complete\": " + (flags & FRT_CHAT_FINAL ? "true" : "false") +
                                 "}";

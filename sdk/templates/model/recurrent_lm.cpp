@@ -356,12 +356,9 @@ frt_status decode_key(frt_model model, uint32_t batch, frt_shape_key* key, uint3
   *key = *entries = RecurrentLm::bucket(batch, most);
   return FRT_OK;
 }
-frt_status draft_key(frt_model, uint32_t, uint32_t, frt_shape_key*, uint32_t*) {
-  return FRT_ERR_UNSUPPORTED;
-}
 
 constexpr frt_role_lm_v1 kRole = {
-    sizeof(frt_role_lm_v1), 0, lm_info, prefill_key, decode_key, draft_key, draft_key};
+    sizeof(frt_role_lm_v1), 0, lm_info, prefill_key, decode_key, nullptr, nullptr};  // no drafts
 constexpr frt_capsule_v1 kCapsule = frt::capsule_table<RecurrentLm>();
 
 const void* RecurrentLm::extension(std::string_view id) const noexcept {

@@ -15,10 +15,11 @@ namespace {
 class Plugin {
  public:
   Plugin(const frt::Host& host, const frt::ConfigView&)
-      : exec_(host.require<frt_exec_v1>(FRT_EXT_EXEC)) {}
+      : exec_(host.require<frt_exec_v1>(FRT_EXT_EXEC)),
+        states_(host.require<frt_state_v1>(FRT_EXT_STATE)) {}
 
   std::unique_ptr<Policy> create(const frt_model_params& params) const {
-    return std::make_unique<Policy>(frt::Context(exec_, params.context), params);
+    return std::make_unique<Policy>(frt::Context(exec_, params.context), states_, params);
   }
   const void* extension(std::string_view id) noexcept {
     return id == FRT_EXT_MODEL ? &kModel : nullptr;
@@ -29,6 +30,7 @@ class Plugin {
   static constexpr frt_model_v1 kModel = frt::model_table<Plugin, Policy>();
 
   const frt_exec_v1* exec_;
+  const frt_state_v1* states_;
 };
 
 }  // namespace

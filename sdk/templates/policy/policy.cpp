@@ -4,6 +4,7 @@
 #include "tables.hpp"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 
 namespace acme {
@@ -23,6 +24,13 @@ std::vector<std::string> words_of(std::string_view text) {
   return words;
 }
 
+// FNV-1a, in 64 bits.
+uint64_t mix(uint64_t digest, const void* data, uint64_t bytes) {
+  const auto* byte = static_cast<const unsigned char*>(data);
+  for (uint64_t i = 0; i < bytes; ++i) digest = (digest ^ byte[i]) * 0x100000001B3u;
+  return digest;
+}
+
 frt_weight matrix(const frt::Buffer& values, uint64_t rows, uint64_t cols) {
   frt_weight weight{};
   weight.format = frt::kWeightF32;
@@ -34,7 +42,9 @@ frt_weight matrix(const frt::Buffer& values, uint64_t rows, uint64_t cols) {
 
 }  // namespace
 
-Policy::Policy(const frt::Context& context, const frt_model_params& params) : context_(context) {
+Policy::Policy(const frt::Context& context, const frt_state_v1* states,
+               const frt_model_params& params)
+    : context_(context) {
   const frt::Safetensors file(params.checkpoint);
   goals_ = words_of(file.metadata("goals"));
   const auto& look = file.tensor("look").shape;
@@ -58,14 +68,11 @@ Policy::Policy(const frt::Context& context, const frt_model_params& params) : co
   correction_ = load(file, "correction", {seen, kAxes}, stream);
   to_goal_ = load(file, "to_goal", {horizon_, kAxes, kAxes}, stream);
   to_state_ = load(file, "to_state", {horizon_, kAxes, kAxes}, stream);
-  image_ = zeros("images", look_.bytes() / seen, stream);
-  state_ = zeros("proprioception", kAxes * sizeof(float), stream);
-  token_ = zeros("prompt_tokens", sizeof(int32_t), stream);
-  length_ = zeros("prompt_length", sizeof(int32_t), stream);
+  for (const std::string& goal : goals_) digest_ = mix(digest_, goal.c_str(), goal.size() + 1);
+  make_ports(states, params.name);
   length_.upload(std::vector<int32_t>{1}, stream);
-  seen_ = zeros("seen", seen * sizeof(float), stream);
-  goal_ = zeros("goal", kAxes * sizeof(float), stream);
-  actions_ = zeros("actions", horizon_ * kAxes * sizeof(float), stream);
+  seen_ = context_.alloc(FRT_SPACE_DEVICE, seen * sizeof(float), "seen");
+  goal_ = context_.alloc(FRT_SPACE_DEVICE, kAxes * sizeof(float), "goal");
   staging_ = context_.alloc(FRT_SPACE_HOST_PINNED, image_.bytes() + state_.bytes() + token_.bytes(),
                             "staging");
   uploaded_ = context_.create_event();
@@ -83,14 +90,30 @@ frt::Buffer Policy::load(const frt::Safetensors& file, const char* name,
   frt::Buffer buffer = context_.alloc(FRT_SPACE_DEVICE, values.size() * sizeof(float), name);
   buffer.upload(values, stream);
   weight_bytes_ += buffer.bytes();
+  digest_ = mix(digest_, values.data(), buffer.bytes());
   return buffer;
 }
 
-frt::Buffer Policy::zeros(const char* name, uint64_t bytes, const frt::Stream& stream) {
-  frt::Buffer buffer = context_.alloc(FRT_SPACE_DEVICE, bytes, name);
-  buffer.upload(std::vector<std::byte>(bytes), stream);
-  scratch_bytes_ += bytes;
-  return buffer;
+// Regions of the arena, which begins zeroed, and the buffers that are views of them.
+void Policy::make_ports(const frt_state_v1* states, const std::string& name) {
+  const struct {
+    frt::Buffer& buffer;
+    const char* name;
+    frt_dtype dtype;
+    uint64_t bytes;
+  } ports[] = {
+      {image_, "images", FRT_DTYPE_F32, look_.bytes() / (goals_.size() * kAxes)},
+      {state_, "proprioception", FRT_DTYPE_F32, kAxes * sizeof(float)},
+      {token_, "prompt_tokens", FRT_DTYPE_I32, sizeof(int32_t)},
+      {length_, "prompt_length", FRT_DTYPE_I32, sizeof(int32_t)},
+      {actions_, "actions", FRT_DTYPE_F32, horizon_ * kAxes * sizeof(float)},
+  };
+  for (const auto& port : ports) layout_.add_fixed(port.name, port.dtype, port.bytes);
+  arena_ = frt::State(states, context_, layout_.table(), 1, name + ".state");
+  const frt::Buffer all = frt::Buffer::retain(context_, arena_.info().buffer);
+  for (const auto& port : ports) {
+    port.buffer = all.view(arena_.region(port.name), port.bytes, port.name);
+  }
 }
 
 // The recipe: what one inference computes, recorded once. Eagerly it runs at each replay, so what
@@ -137,7 +160,8 @@ void Policy::describe() {
   info_.formats = "f32 100 %";
   info_.parameters = weight_bytes_ / sizeof(float);
   info_.weight_bytes = weight_bytes_;
-  info_.scratch_bytes = scratch_bytes_;
+  info_.scratch_bytes = seen_.bytes() + goal_.bytes();
+  info_.state_bytes = arena_.info().slot_stride;
 
   // Buffers that the policy has not stay NULL: it needs no noise and no mask of views.
   role_.struct_size = sizeof(role_);
@@ -148,6 +172,7 @@ void Policy::describe() {
   role_.horizon = horizon_;
   role_.max_prompt = role_.default_steps = role_.max_steps = 1;
   role_.max_samples = role_.guidance_branches = 1;
+  role_.state = arena_.handle();
   role_.infer = infer_;
   role_.images = image_;
   role_.proprioception = state_;
@@ -174,6 +199,13 @@ void Policy::describe() {
             frt::make_port("actions", "steps in x and y", actions_, FRT_PORT_OUTPUT, FRT_DTYPE_F32,
                            {1, horizon_, kAxes})};
   graphs_ = {{"infer", "one chunk of actions; key 1", infer_}};
+
+  char digest[17];
+  std::snprintf(digest, sizeof(digest), "%016llx", static_cast<unsigned long long>(digest_));
+  digest_text_ = digest;
+  canonical_ = layout_.canonical_text();
+  fingerprint_ = {
+      {"state", "1"}, {"weights", digest_text_.c_str()}, {"layout", canonical_.c_str()}};
 }
 
 void Policy::upload(const Inputs& inputs, frt_stream stream) {
@@ -212,8 +244,11 @@ int32_t Policy::goal_of(std::string_view instruction) const {
   throw frt::Error(FRT_ERR_INVALID_ARGUMENT, "the instruction names no goal; name one of " + all);
 }
 
+constexpr frt_capsule_v1 kCapsule = frt::capsule_table<Policy>();
+
 const void* Policy::extension(std::string_view id) const noexcept {
   if (id == FRT_EXT_ROLE_POLICY) return &kRolePolicy;
+  if (id == FRT_EXT_CAPSULE) return &kCapsule;
   return id == FRT_EXT_OBSERVATION ? &kObservation : nullptr;
 }
 

@@ -4,6 +4,8 @@
 //   goal (2)       = goals[prompt token]
 //   actions (H, 2) = to_goal (H * 2, 2) goal + to_state (H * 2, 2) state
 // All weights are F32 of one safetensors file; its metadata `goals` has the G words that name them.
+// The buffers that a host reads and writes are views of one arena with one slot: that is the state,
+// which a capsule saves and restores.
 #pragma once
 
 #include <frt/observation.h>
@@ -11,6 +13,7 @@
 #include <frt/ops/embed.h>
 #include <frt/role/policy.h>
 
+#include <frt/capsule_layout.hpp>
 #include <frt/exec.hpp>
 #include <frt/model.hpp>
 #include <frt/safetensors.hpp>
@@ -27,13 +30,18 @@ inline constexpr uint32_t kAxes = 2;  // x and y, of the state and of an action
 class Policy {
  public:
   // Loads the weights, allocates, captures. `params` is borrowed.  [setup]
-  Policy(const frt::Context& context, const frt_model_params& params);
+  Policy(const frt::Context& context, const frt_state_v1* states, const frt_model_params& params);
 
   // For frt::model_table.
   const frt_model_info& info() const { return info_; }
   const std::vector<frt_port>& ports() const { return ports_; }
   const std::vector<frt_model_graph>& graphs() const { return graphs_; }
   const void* extension(std::string_view id) const noexcept;
+
+  // For frt::capsule_table.
+  const frt_capsule_layout& capsule_layout() const { return layout_.table(); }
+  frt_state capsule_state() const { return arena_.handle(); }
+  const std::vector<frt_fingerprint_field>& fingerprint() const { return fingerprint_; }
 
   const frt_policy_info& role() const { return role_; }
   const frt_observation_info& observation_info() const { return observation_info_; }
@@ -54,16 +62,19 @@ class Policy {
  private:
   frt::Buffer load(const frt::Safetensors& file, const char* name,
                    const std::vector<uint64_t>& shape, const frt::Stream& stream);
-  frt::Buffer zeros(const char* name, uint64_t bytes, const frt::Stream& stream);
+  void make_ports(const frt_state_v1* states, const std::string& name);
   void capture();
   void describe();
 
   frt::Context context_;
   uint32_t side_ = 0, horizon_ = 0;
   std::vector<std::string> goals_;
-  uint64_t weight_bytes_ = 0, scratch_bytes_ = 0;
+  uint64_t weight_bytes_ = 0;
+  uint64_t digest_ = 0xCBF29CE484222325u;  // FNV-1a of the weights and goals
+  frt::CapsuleLayout layout_;
+  frt::State arena_;
   frt::Buffer look_, bias_, correction_, to_goal_, to_state_;
-  frt::Buffer image_, state_, token_, length_, actions_;  // ports
+  frt::Buffer image_, state_, token_, length_, actions_;  // ports, in the arena
   frt::Buffer seen_, goal_;                               // between operators
   frt::Buffer staging_;                                   // host memory that uploads come from
   frt::Event uploaded_;
@@ -73,7 +84,8 @@ class Policy {
   frt_model_info info_{};
   frt_policy_info role_{};
   frt_observation_info observation_info_{};
-  std::string names_, metadata_;
+  std::string names_, metadata_, digest_text_, canonical_;
+  std::vector<frt_fingerprint_field> fingerprint_;
   std::vector<frt_port> ports_;
   std::vector<frt_model_graph> graphs_;
 };

@@ -75,6 +75,31 @@ TEST_CASE("tensors and metadata of a safetensors file are what was written") {
   CHECK_THROWS_WITH_AS(file.tensor("c"), doctest::Contains("has no tensor 'c'"), Error);
 }
 
+TEST_CASE("the bytes of a tensor of any type are read as the file has them") {
+  const Folder folder;
+  const fs::path path =
+      write(folder,
+            R"({"half": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [4, 16]},
+ "none": {"dtype": "U8", "shape": [0], "data_offsets": [16, 16]},
+ "codes": {"dtype": "F8_E4M3", "shape": [4], "data_offsets": [0, 4]}})",
+            16);
+  const Safetensors file(path.string());
+  const float values[] = {0.5f, 1.5f, 2.5f, 3.5f};
+  const auto* written = reinterpret_cast<const std::byte*>(values);
+  CHECK(file.read("codes", "F8_E4M3", {4}) == std::vector<std::byte>(written, written + 4));
+  CHECK(file.read("half", "BF16", {2, 3}) == std::vector<std::byte>(written + 4, written + 16));
+  CHECK(file.read("none", "U8", {0}).empty());
+  CHECK_THROWS_WITH_AS(file.read("half", "F16", {2, 3}),
+                       doctest::Contains("'half' is BF16 [2, 3], expected F16 [2, 3]"), Error);
+  CHECK_THROWS_WITH_AS(file.read("half", "BF16", {6}),
+                       doctest::Contains("'half' is BF16 [2, 3], expected BF16 [6]"), Error);
+  CHECK_THROWS_WITH_AS(file.read("lost", "BF16", {6}), doctest::Contains("has no tensor 'lost'"),
+                       Error);
+  fs::resize_file(path, fs::file_size(path) - 1);
+  CHECK_THROWS_WITH_AS(file.read("half", "BF16", {2, 3}),
+                       doctest::Contains("became shorter while it was read"), Error);
+}
+
 TEST_CASE("a safetensors file that breaks a rule is refused") {
   const Folder folder;
   const auto tensor = [](const std::string& rest) { return R"({"a": {)" + rest + "}}"; };

@@ -246,8 +246,9 @@ FRT_ASSERT_LAYOUT(frt_sampling_options, 40, seed, 32);
 #define FRT_GENERATE_READ_ONLY 4u    /* read the prompt, write nothing */
 #define FRT_GENERATE_IGNORE_STOPS 8u /* tokens that end a text do not */
 
-/* Exactly one of prompt, prompt_ids and messages; none with FRT_GENERATE_CONTINUE, which goes with
- * prompt and prompt_ids. All is copied before the call returns. */
+/* Exactly one of prompt, prompt_ids and messages. FRT_GENERATE_CONTINUE goes with a session, and
+ * with prompt, prompt_ids or none of the three: not with messages. All is copied before the call
+ * returns. */
 typedef struct frt_generate_request {
   uint32_t struct_size;
   uint32_t flags;        /* FRT_GENERATE_* */
@@ -406,13 +407,15 @@ FRT_EMBED_API frt_status frt_policy_close(frt_policy policy);
 
 typedef struct frt_policy_facts {
   uint32_t struct_size;
-  uint32_t horizon;           /* actions of a chunk */
-  uint32_t action_dim;        /* values of an action, in the robot's units */
-  uint32_t network_dim;       /* the same in the network's space */
-  uint32_t state_dim;         /* values of the raw state; 0: not read */
-  uint32_t views;             /* camera images */
-  uint32_t default_steps;     /* denoising steps of an inference */
-  uint32_t guidance_branches; /* that are guided; 0: no guidance */
+  uint32_t horizon;       /* actions of a chunk */
+  uint32_t action_dim;    /* values of an action, in the robot's units */
+  uint32_t network_dim;   /* the same in the network's space */
+  uint32_t state_dim;     /* values of the raw state; 0: not read */
+  uint32_t views;         /* camera images */
+  uint32_t default_steps; /* denoising steps of an inference */
+  uint32_t
+      guidance_branches; /* branches that have a strength: those of frt_policy_info
+                            (frt/role/policy.h) less its last, unconditional one; 0: no guidance */
   const char* name;
   const char* inputs;   /* JSON: [{"name", "kind": "image" | "state", "shape", "required"}, ...] */
   const char* metadata; /* JSON: what the checkpoint tells clients */
