@@ -61,10 +61,14 @@ typedef struct frt_chat_v1 {
   uint32_t reserved;
   /* Renders a conversation to the prompt: `text` receives its text, then `plain` those parts of it,
    * as frt_text_range, that came from outside. Both go to frt_tokenizer_v1::encode. `tools` and
-   * `options` may be NULL. What the format cannot say (an image for a text model, an unknown role)
-   * is FRT_ERR_UNSUPPORTED or FRT_ERR_INVALID_ARGUMENT with the message's index.
-   * FRT_ERR_UNSUPPORTED, too, for a checkpoint whose own template is not known to be this format;
-   * the message names the file and the option that overrides.  [any] */
+   * `options` may be NULL. Two errors are the request's fault:
+   *   FRT_ERR_INVALID_ARGUMENT  what the sender of the request can mend: an image for a text model,
+   *       tools for a format without them, an unknown role (with the message's index). A server
+   *       sends the text to its client, so it names no file and nothing of this machine.
+   *   FRT_ERR_UNSUPPORTED  what this checkpoint cannot do, e.g. because its own template is not
+   *       known to be this format; the text names the file and the option that overrides. A server
+   *       writes the text to its log and tells its client only which field was refused.
+   * [any] */
   frt_status (*render)(frt_model model, const char* messages, const char* tools,
                        const char* options, frt_sink text, frt_sink plain, void* user,
                        frt_error* error);

@@ -80,7 +80,8 @@ typedef struct frt_policy_info {
   uint32_t has_continuation;  /* 1: previous, previous_weights and continuation are there */
   uint32_t reserved;
   frt_state state; /* arena of all that one inference leaves for the next, the buffers below
-                      included; graphs work in slot 0. NULL: none, the buffers are all there is */
+                      included: they are views of it, Buffer::retain(arena.info().buffer).view(...)
+                      of frt/exec.hpp. Graphs work in slot 0. NULL: none, the buffers are all */
   frt_graph infer, observe, act; /* observe, act: NULL unless has_split */
 
   /* Inputs, device space; NULL where the model has none. */
