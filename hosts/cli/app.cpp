@@ -29,8 +29,7 @@ constexpr std::string_view kFormatOption = "--log-format", kJsonLines = "jsonl";
 constexpr const char* kMore =
     R"(Exit status: 0 ok, 1 failed run, 2 usage, 3 manifest, 4 plugin refused, 5 device,
 128 + a signal's number: interrupted by it, e.g. 130 by Ctrl-C.
-Examples with share/frt/... name files of the installation's prefix.
-`frt-host COMMAND --help` explains a command, `frt-host --help-all` all of them.)";
+`frt-host COMMAND --help` explains a command, `--help-all` all; share/frt/... is in the installation.)";
 
 // Before the command line is parsed: what is wrong with it is said in the format that it asks for.
 bool asks_for_json_lines(int argc, char** argv) {

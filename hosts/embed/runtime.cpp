@@ -34,6 +34,7 @@ core::RegistryOptions registry_options(core::Log& log, const frt_runtime_options
        texts_of(given.plugin_folders, given.plugin_folder_count, "plugin_folders")) {
     options.plugin_folders.emplace_back(folder);
   }
+  options.folders_name = "plugin_folders";
   options.own_folder = plugins_beside_library();
   options.probing = (given.flags & FRT_RUNTIME_TRY_PLUGINS) != 0 ? core::Probing::kUnlocked
                                                                  : core::Probing::kNever;

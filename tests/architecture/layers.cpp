@@ -25,7 +25,7 @@ std::string included(const std::string& line) {
 
 const std::vector<Layer>& all() {
   static const std::vector<Layer> layers = {
-      {"exec", {"exec"}, {"context", "context_call", "exec_table"}, false},
+      {"exec", {"exec"}, {"context", "context_call", "exec_table", "setup_lock"}, false},
       {"state", {"capsule"}, {"capsules", "digest", "state"}, true},
       {"loader",
        {"plugin", "manifest", "util"},

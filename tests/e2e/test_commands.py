@@ -176,7 +176,7 @@ model  = "qwen"
                 ("host.robot", 'beta_schedule = "2, strong"', ("'strong'", "no strength")),
                 ("host.robot", 'beta_schedule = "2, 0.5"', ("0.5", "guidance is 1")),
                 ("host.http", 'model = "m"\nlisten = "here:eighty"', ("here:eighty", "address:port")),
-                ("host.http", 'model = "m"\nmore_models = "n"', ("'n'", "none of", "host.http")),
+                ("host.http", 'model = "m"\nmore_models = "n"', ("'n'", "does not have", "host.http")),
                 ("host.http", 'model = "m"\naliases = "*=n"', ("*=n", "serves no such model")),
                 ("host.http", 'model = "m"\n[host.robot]\nmodel = "m"', ("[device.c]", "another served model"))):
             with self.subTest(setting):

@@ -143,7 +143,7 @@ uint64_t lay_out_pages(frt_state_s& state, const frt_capsule_layout& layout,
 uint64_t lay_out(frt_state_s& state, const frt_capsule_layout& given) {
   const std::string what = "state '" + state.name + "'";
   const auto layout = read_table<frt_capsule_layout>(&given, what);
-  if (layout.region_count == 0 || !layout.regions) {
+  if (layout.region_count == 0) {
     throw Error(FRT_ERR_INVALID_ARGUMENT, what + ": a layout without regions");
   }
   if (layout.region_count > kMostRegions) {

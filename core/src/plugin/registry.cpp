@@ -127,7 +127,7 @@ void Registry::scan() {
     for (const fs::path& file : plugin_files(path)) consider(file, origin, trusted, {});
   };
   for (const fs::path& path : options_.plugin_folders) {
-    folder(fs::absolute(path).lexically_normal(), "--plugin-dir", false);
+    folder(fs::absolute(path).lexically_normal(), options_.folders_name.c_str(), false);
   }
   const auto variable = options_.use_environment && options_.environment
                             ? options_.environment("FRT_PLUGIN_PATH")
@@ -200,7 +200,7 @@ std::vector<std::string> Registry::describe_search() const {
   }
   for (const fs::path& path : options_.plugin_folders) {
     std::error_code code;
-    lines.push_back("--plugin-dir: " + fs::absolute(path).lexically_normal().string() +
+    lines.push_back(options_.folders_name + ": " + fs::absolute(path).lexically_normal().string() +
                     (fs::is_directory(path, code) ? "" : " (no such folder)"));
   }
   const auto variable = options_.use_environment && options_.environment
@@ -278,7 +278,7 @@ const LoadedPlugin& Registry::load(const std::string& id) {
     text += " (" + hint + ")";
   } else {
     for (std::size_t i = 0; i < known.size(); ++i) text += (i ? ", " : "; there are ") + known[i];
-    text += "; build or install it, or give its folder with --plugin-dir";
+    text += "; build or install it, or give its folder with " + options_.folders_name;
   }
   text += "; searched:";
   for (const std::string& line : describe_search()) text += "\n  " + line;

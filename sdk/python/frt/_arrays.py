@@ -16,7 +16,7 @@ _SIGNED, _UNSIGNED = {1: I8, 2: I16, 4: I32, 8: I64}, {1: U8, 2: U16, 4: U32, 8:
 _DLPACK = {(0, 8): I8, (0, 16): I16, (0, 32): I32, (0, 64): I64, (1, 8): U8, (1, 16): U16, (1, 32): U32, (1, 64): U64,
            (2, 16): F16, (2, 32): F32, (2, 64): F64, (6, 8): BOOL}
 _HOST_DEVICES = (1, 3)  # kDLCPU, kDLCUDAHost
-_LONGEST_RANK = 4
+_LONGEST_RANK = 8
 
 
 class _DLTensor(ctypes.Structure):

@@ -40,7 +40,7 @@ class Model {
     if (is("port_f64")) port.dtype = FRT_DTYPE_F64;
     if (is("port_no_type")) port.dtype = 999;
     if (is("port_extent")) port.shape[0] = INT64_MAX;
-    if (is("port_rank")) port.rank = 5;
+    if (is("port_rank")) port.rank = FRT_PORT_MAX_RANK + 1;
     if (is("port_direction")) port.direction = 4;
     if (is("port_null_name")) port.name = nullptr;
     port_table_.push_back(port);

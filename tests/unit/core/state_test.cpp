@@ -86,7 +86,7 @@ TEST_CASE("broken layouts are refused by region name") {
   refuses(FRT_ERR_INVALID_ARGUMENT, "no name", {fixed(nullptr, 1)});
   refuses(FRT_ERR_INVALID_ARGUMENT, "above 0", {fixed("a", 0)});
   refuses(FRT_ERR_INVALID_ARGUMENT, "above 0", {rows("a", 1, 0)});
-  refuses(FRT_ERR_INVALID_ARGUMENT, "without regions", {});
+  refuses(FRT_ERR_ABI, "has no regions", {});
   refuses(FRT_ERR_OUT_OF_RANGE, "'a'", {rows("a", kMax, 2)});
   refuses(FRT_ERR_OUT_OF_RANGE, "overflows", {fixed("a", kMax)});
   refuses(FRT_ERR_OUT_OF_RANGE, "'b'", {fixed("a", kMax / 2), fixed("b", kMax / 2 + 2)});

@@ -39,7 +39,8 @@ enum class Probing {
 std::filesystem::path user_trials();
 
 struct RegistryOptions {
-  std::vector<std::filesystem::path> plugin_folders;  // --plugin-dir, in order
+  std::vector<std::filesystem::path> plugin_folders;  // in order
+  std::string folders_name = "--plugin-dir";          // what the user calls them, for messages
   bool use_environment = true;                        // FRT_PLUGIN_PATH
   std::optional<std::filesystem::path> own_folder;    // default: <executable>/../lib/frt/plugins
   std::optional<std::filesystem::path> lock;          // every plugin must be in it

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // setup_lock.hpp - one call at a time in plugins that have no context yet: the promise of `[setup]`
-// in frt/base.h for open, close, device_count, device_info, device_open and device_close, and for
+// in frt/base.h for device_count, device_info, device_open, device_close, open and close, and for
 // what a file does as it is loaded.
 #pragma once
 
