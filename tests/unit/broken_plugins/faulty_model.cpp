@@ -190,6 +190,7 @@ frt_status role_info(frt_model model, frt_lm_info* out) {
   const frt_lm_info known = frt::object<Model>(model)->lm_info();
   const frt_status status = frt::fill(out, known);
   if (is("lm_info_size_3")) out->struct_size = 3;
+  if (is("lm_info_ignores_size")) *out = known;
   return status;
 }
 
