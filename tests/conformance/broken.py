@@ -383,10 +383,10 @@ class Broken(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             here = pathlib.Path(folder).resolve() / "here"
             here.mkdir()
-            code, text = check("faulty_model.so", "", "--checkpoint", "here", "--backend",
+            code, text = check("faulty_model.so", "create_tells_checkpoint", "--checkpoint", "here", "--backend",
                                str(FOLDER / "faulty_backend.so"), "--filter", "model created twice", cwd=folder)
-        self.assertEqual(code, 0, text)
-        self.assertIn(f'checkpoint = "{here}"', text)
+        self.assertEqual(code, 1, text)
+        self.assertRegex(text, rf"(?m)^FAIL +model created twice .*{re.escape(str(here))}")
 
     def test_a_checkpoint_that_is_missing_is_told_before_any_case(self):
         code, text = check("faulty_model.so", "", "--checkpoint", "no-such-weights", "--filter", "model ")
