@@ -40,6 +40,7 @@ BACKEND = [
     ("device_open_without_object", "plugin device", "FAIL", "made no device"),
     ("device_status_any_device", "plugin device status", "FAIL", "of device 1 of 1 returns FRT_OK"),
     ("fact_null", "plugin device status", "FAIL", "its fact is NULL"),
+    ("device_info_ignores_size", "plugin host of a later minor version", "FAIL", "leaves the struct_size 648 in a struct of 456"),
 ]
 # Defects of a model that no checkpoint is needed for, as above.
 MODEL = [
@@ -57,6 +58,8 @@ MADE = [
     ("prefill_key_aligns", "model hot calls do not allocate", "FAIL", "prefill_key allocates memory"),
     ("create_code_alone", "model rare options", "FAIL", "option width = 1: `create` returns FRT_ERR_IO without a message"),
     ("create_code_alone", "model no checkpoint", "FAIL", "`create` returns FRT_ERR_IO without a message"),
+    ("leaks", "model leaves nothing behind", "FAIL", "still has 1 buffer(s)"),
+    ("lm_info_ignores_size", "plugin host of a later minor version", "FAIL", "leaves the struct_size 256 in a struct of 248"),
     ("fingerprint_no_name", "model capsule version", "FAIL", "the name of a field of the fingerprint is NULL"),
 ]
 # The rule that the small model breaks (tests/conformance/small_model), as above. Of a language model ...
@@ -116,20 +119,31 @@ def small(harm, checkpoint, *options):
     return result.returncode, result.stdout + result.stderr
 
 
-def check(plugin, defect, *options):
+def check(plugin, defect, *options, **how):
     defaults = {"--filter": "plugin", "--timeout": "60"}
     defaults = [text for pair in defaults.items() if pair[0] not in options for text in pair]
     result = subprocess.run([CHECK, str(FOLDER / plugin), "--reference", CPU, *defaults, *options],
                             env={**os.environ, "FRT_TEST_DEFECT": defect}, capture_output=True, text=True, timeout=300,
-                            errors="replace")
+                            errors="replace", **how)
     return result.returncode, result.stdout + result.stderr
 
 
 class Broken(unittest.TestCase):
+    def assert_names_one_case(self, text, plugin):
+        """A filter that matches nothing would check nothing."""
+        listed = subprocess.run([CHECK, str(plugin), "--reference", CPU, "--filter", text, "--list"], check=False,
+                                capture_output=True, text=True)
+        self.assertEqual(listed.returncode, 0, f"no case is named {text}: {listed.stderr}")
+        self.assertEqual(len(listed.stdout.splitlines()), 1, listed.stdout)
+
     def test_a_backend_without_a_defect_passes(self):
         code, text = check("faulty_backend.so", "")
         self.assertEqual(code, 0, text)
         self.assertIn("12 passed, 0 failed", text)
+
+    def test_a_backend_that_knows_more_than_the_checker_passes(self):
+        code, text = check("faulty_backend.so", "device_info_knows_more")
+        self.assertEqual(code, 0, text)
 
     def test_each_defect_fails_its_own_case(self):
         for defect, case, verdict, words in BACKEND:
@@ -155,8 +169,9 @@ class Broken(unittest.TestCase):
         made = ("--checkpoint", "synthetic:x", "--backend", str(FOLDER / "faulty_backend.so"))
         for defect, case, verdict, words in MADE:
             with self.subTest(defect, case=case):
-                code, text = check("faulty_model.so", "", *made, "--filter", case)
-                if "does not count allocations" in text or "nothing was checked" in text:
+                self.assert_names_one_case(case, FOLDER / "faulty_model.so")
+                code, text = check("faulty_model.so", "", *made, "--filter", case, "--verbose")
+                if "does not count allocations" in text:
                     continue  # with a sanitizer
                 self.assertEqual(code, 0, text)
                 code, text = check("faulty_model.so", defect, *made, "--filter", case)
@@ -257,18 +272,37 @@ class Broken(unittest.TestCase):
         self.assertEqual(results.count("CRASH"), 2, results)  # the case, and the process after it
 
     def test_a_backend_that_takes_no_memory_beside_work_is_found(self):
+        self.assert_names_one_case("memory is taken beside work", SPOILED)
         code, text, errors = harmed("alloc_beside_work", "memory is taken beside work")
         self.assertEqual(code, 1, text + errors)
         self.assertRegex(text, r"(?m)^FAIL +frt.backend/1 memory is taken beside work +.*a stream has work")
 
     def test_a_launch_that_waits_is_found(self):
+        self.assert_names_one_case("hot calls do not wait", SPOILED)
         code, text, errors = harmed("launch_waits", "hot calls do not wait")
         self.assertEqual(code, 1, text + errors)
         self.assertRegex(text, r"(?m)^FAIL +frt.backend/1 hot calls do not wait +exec_launch ")
 
+    def test_what_a_backend_does_wrong_is_named(self):
+        for harm, case, words in (
+                ("wait_does_nothing", "events order streams", "runs before the event that event_wait told it to wait for"),
+                ("fill_other", "copies and fills between all spaces", "fill wrote 0x5b, asked for 0x5a"),
+                ("abort_keeps_recording", "captures out of turn", "capture_abort leaves the stream recording")):
+            with self.subTest(harm):
+                self.assert_names_one_case(case, SPOILED)
+                code, text, errors = harmed(harm, case)
+                self.assertEqual(code, 1, text + errors)
+                self.assertRegex(text, rf"(?m)^FAIL +frt.backend/1 {case} +.*{words}")
+
+    def test_a_wait_without_effect_is_found_each_time(self):
+        code, text, errors = harmed("wait_does_nothing", "events order streams", "--repeat", "20", "--json")
+        self.assertEqual(code, 1, text + errors)
+        self.assertEqual(json.loads(text)["failed"], 20)
+
     def test_a_launch_that_allocates_is_told(self):
-        code, text, errors = harmed("launch_allocates", "hot calls do not allocate")
-        if "nothing was checked" in errors:
+        self.assert_names_one_case("hot calls do not allocate", SPOILED)
+        code, text, errors = harmed("launch_allocates", "hot calls do not allocate", "--verbose")
+        if "does not count allocations" in text:
             self.skipTest("a build with a sanitizer does not count allocations")
         self.assertEqual(code, 0, text + errors)
         self.assertRegex(text, r"(?m)^warn +frt.backend/1 hot calls do not allocate +memory is allocated by exec_launch ")
@@ -346,10 +380,40 @@ class Broken(unittest.TestCase):
                 self.assertFalse(pathlib.Path(f"/proc/{int(pid.read_text())}").exists())
 
     def test_a_relative_checkpoint_starts_from_the_working_directory(self):
-        code, text = check("faulty_model.so", "", "--checkpoint", "here", "--backend",
-                           str(FOLDER / "faulty_backend.so"), "--filter", "model created twice")
+        with tempfile.TemporaryDirectory() as folder:
+            here = pathlib.Path(folder).resolve() / "here"
+            here.mkdir()
+            code, text = check("faulty_model.so", "create_tells_checkpoint", "--checkpoint", "here", "--backend",
+                               str(FOLDER / "faulty_backend.so"), "--filter", "model created twice", cwd=folder)
+        self.assertEqual(code, 1, text)
+        self.assertRegex(text, rf"(?m)^FAIL +model created twice .*{re.escape(str(here))}")
+
+    def test_a_checkpoint_that_is_missing_is_told_before_any_case(self):
+        code, text = check("faulty_model.so", "", "--checkpoint", "no-such-weights", "--filter", "model ")
+        self.assertEqual(code, 1, text)
+        self.assertEqual(len(text.splitlines()), 1, text)
+        self.assertIn("--checkpoint no-such-weights: no such file or folder", text)
+
+    def test_the_summary_says_why_cases_were_skipped(self):
+        code, text = check("faulty_model.so", "", "--filter", "model ca")
+        self.assertEqual(code, 1, text)
+        self.assertTrue(text.startswith("checking test.model: 3 cases\n"), text)
+        self.assertRegex(text, r"(?m)^0 passed, 0 failed, 3 skipped\nskipped: 3: no model is made: give")
+
+    def test_an_interrupted_check_sums_up(self):
+        checker = subprocess.Popen([CHECK, str(FOLDER / "faulty_model.so"), "--filter", "plugin "], text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   env={**os.environ, "FRT_TEST_DEFECT": "schema_hangs"})
+        self.assertRegex(checker.stdout.readline(), r"^checking test.model: \d+ cases$")
+        checker.send_signal(signal.SIGINT)
+        text, _ = checker.communicate(timeout=60)
+        self.assertEqual(checker.returncode, -signal.SIGINT)
+        self.assertRegex(text, r"(?m)^\d+ passed, 0 failed, 0 skipped, \d+ not run$")
+
+    def test_a_model_that_refuses_a_host_without_execution_is_right(self):
+        code, text = check("faulty_model.so", "", "--filter", "plugin host without extensions")
         self.assertEqual(code, 0, text)
-        self.assertIn(f'checkpoint = "{os.getcwd()}/here"', text)
+        self.assertNotRegex(text, r"(?m)^warn ")
 
     def test_an_option_without_an_effect_is_an_error(self):
         model, backend = str(FOLDER / "faulty_model.so"), str(FOLDER / "faulty_backend.so")

@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <frt/text.hpp>
 #include <memory>
@@ -236,8 +237,15 @@ void memory_beside_work(Case& c) {
   }
 }
 
+std::string hex(std::byte value) {
+  char text[8];
+  std::snprintf(text, sizeof(text), "0x%02x", static_cast<unsigned>(value));
+  return text;
+}
+
 void copies_between_spaces(Case& c) {
   constexpr uint64_t kBytes = 1021, kShift = 3;
+  constexpr uint8_t kGuard = 0x5A;
   std::vector<std::byte> pattern(kBytes), found(kBytes);
   std::array<std::byte, 2> edges{};
   for (std::byte& one : pattern) one = static_cast<std::byte>(c.random()());
@@ -250,7 +258,14 @@ void copies_between_spaces(Case& c) {
       auto* source = static_cast<std::byte*>(runtime.memory(from, kBytes + kShift));
       auto* target = static_cast<std::byte*>(runtime.memory(to, kBytes + 2 * kShift));
       require(reinterpret_cast<uintptr_t>(target) % 256 == 0, pair + "memory is not aligned");
-      check(runtime.table().fill(stream, target, to, kBytes + 2 * kShift, 0x5A), "fill");
+      check(runtime.table().fill(stream, target, to, kBytes + 2 * kShift, kGuard), "fill");
+      runtime.copy(stream, found.data(), FRT_SPACE_HOST, target, to, kBytes);
+      runtime.sync(stream);
+      for (const std::byte value : found) {
+        require(value == std::byte{kGuard}, std::string(space_name(to)) + ": fill wrote " +
+                                                hex(value) + ", asked for " +
+                                                hex(std::byte{kGuard}));
+      }
       runtime.copy(stream, source + kShift, from, pattern.data(), FRT_SPACE_HOST, kBytes);
       runtime.copy(stream, target + kShift, to, source + kShift, from, kBytes);
       runtime.copy(stream, found.data(), FRT_SPACE_HOST, target + kShift, to, kBytes);
@@ -258,7 +273,7 @@ void copies_between_spaces(Case& c) {
       runtime.copy(stream, &edges[1], FRT_SPACE_HOST, target + kShift + kBytes, to, 1);
       runtime.sync(stream);
       require(found == pattern, pair + "the bytes differ");
-      require(edges[0] == std::byte{0x5A} && edges[1] == std::byte{0x5A},
+      require(edges[0] == std::byte{kGuard} && edges[1] == std::byte{kGuard},
               pair + "bytes beside the range were written");
     }
   }
@@ -340,6 +355,41 @@ void events_order_streams(Case& c) {
   gate.open();
   runtime.sync(second);
   log.expect({0, 1, 2, 3}, "after a sync of the second stream");
+}
+
+// While the first stream is held back, nothing behind a wait of the second one may run, however
+// long that takes; a short time alone is what a wait without effect gets to be seen. A device may
+// run the calls of all streams on one thread, which the gate holds: a fill needs none.
+void waits_hold(Case& c) {
+  constexpr int kRounds = 8;
+  constexpr uint8_t kFill = 0x2A;
+  constexpr std::chrono::milliseconds kTime{10};
+  for (int round = 0; round < kRounds; ++round) {
+    std::atomic<bool> called{false};
+    auto call = [&] { called = true; };
+    Runtime runtime(c);
+    const frt_backend_stream first = runtime.stream(), second = runtime.stream();
+    const frt_backend_event event = runtime.event();
+    auto* byte = static_cast<uint8_t*>(runtime.memory(FRT_SPACE_HOST_PINNED, 1));
+    *byte = 0;
+    const std::atomic_ref<uint8_t> filled(*byte);
+    Gate gate(runtime, first);
+    check(runtime.table().event_record(event, first), "event_record");
+    check(runtime.table().event_wait(event, second), "event_wait");
+    check(runtime.table().fill(second, byte, FRT_SPACE_HOST_PINNED, 1, kFill), "fill");
+    runtime.call(second, call);
+    const auto end = std::chrono::steady_clock::now() + kTime;
+    do {
+      require(!called && filled == 0,
+              std::string(called ? "a call" : "a fill") +
+                  " of a stream runs before the event that event_wait told it to wait for (round " +
+                  std::to_string(round + 1) + ")");
+      std::this_thread::yield();
+    } while (std::chrono::steady_clock::now() < end);
+    gate.open();
+    runtime.sync(second);
+    require(called && filled == kFill, "what waited for an event has not run after it");
+  }
 }
 
 void elapsed_time(Case& c) {
@@ -428,7 +478,10 @@ void launches_run_again(Case& c) {
     std::array<std::byte, 8> wanted{};
     wanted.fill(std::byte{7});
     std::fill_n(wanted.begin(), 4, static_cast<std::byte>(round));
-    require(found == wanted, "launch " + std::to_string(round) + " leaves other bytes");
+    require(found == wanted,
+            "launch " + std::to_string(round) +
+                " leaves other bytes; the array `copies` is the caller's again when copy returns: "
+                "a capture keeps what it says, not the pointer");
   }
   log.expect({3, 1, 2, 1, 2}, "after two launches");
 }
@@ -492,7 +545,9 @@ void captures_out_of_turn(Case& c) {
   expect(table.capture_begin(stream, &error), FRT_ERR_BAD_STATE, "a second capture_begin");
   log.add(runtime, stream, 1);
   table.capture_abort(stream);
-  runtime.sync(stream);
+  require(table.stream_sync(stream) != FRT_ERR_BAD_STATE,
+          "capture_abort leaves the stream recording: the stream_sync after it returns " +
+              std::string(status_name(FRT_ERR_BAD_STATE)));
   log.expect({}, "after an abort");
   runtime.begin(stream);
   const frt_backend_exec empty = runtime.end(stream);
@@ -735,7 +790,10 @@ void add_runtime_cases(Suite& suite) {
   add("memory is taken beside work", memory_beside_work);
   add("shared memory", shared_memory);
   add("a submission returns before its work", submission_returns);
-  add("events order streams", events_order_streams);
+  add("events order streams", [](Case& c) {
+    waits_hold(c);  // first: the other one writes from two threads where a wait does nothing
+    events_order_streams(c);
+  });
   add("elapsed time", elapsed_time);
   add("copies share a source", copies_share_a_source);
   add("calls may fail", calls_may_fail);

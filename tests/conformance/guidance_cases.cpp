@@ -241,11 +241,11 @@ void inference_writes(const PolicyRig& rig) {
   compare(rig.infer(), chunk, "the same inference again");
 }
 
-void finish_writes(const host::PolicyModel& policy, uint64_t seed) {
+void finish_writes(const host::PolicyModel& policy, const Subject& subject) {
   host::PolicyRunner runner(policy);
-  const Observation observation(policy, seed, takes_words(policy));
+  const Observation observation(policy, subject.seed, instruction_of(policy, subject));
   runner.observe(observation.table());
-  std::vector<float> actions = inferred(runner, seed, 0).network;
+  std::vector<float> actions = inferred(runner, subject.seed, 0).network;
   const frt_observed observed = runner.observed();
   constexpr std::size_t kBehind = 64;
   constexpr double kPoison = -7.25e300;
@@ -277,7 +277,7 @@ void finish_writes(const host::PolicyModel& policy, uint64_t seed) {
 void writes(const Subject& subject) {
   const MadePolicy made(subject);
   inference_writes(*made.rig);
-  finish_writes(*made.policy, subject.seed);
+  finish_writes(*made.policy, subject);
 }
 
 // ---- calibration ---------------------------------------------------------------------------

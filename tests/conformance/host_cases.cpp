@@ -15,6 +15,7 @@
 #include <frt/reading.hpp>
 #include <frt/role/contracts.hpp>
 
+#include <cstddef>
 #include <cstring>
 #include <map>
 #include <string>
@@ -122,7 +123,11 @@ class Opened {
   Opened& operator=(const Opened&) = delete;
 
   bool is_newer() const { return age_ == Age::kNewer; }
-  void require() const { require(status_, error_, "open"); }
+  void require() const {
+    // No model works without frt.exec/1, which says so in words: nothing is to be mended.
+    const bool right = age_ == Age::kBare && loaded_.card.kind == FRT_PLUGIN_MODEL;
+    if (!right || !has_words(error_)) require(status_, error_, "open");
+  }
   // Throws Warn for a refusal that says why, where the host has less than this one or is of another
   // version; for any other one an error.
   void require(frt_status status, const frt_error& error, const char* function) const {
@@ -163,13 +168,20 @@ class Opened {
   frt_status status_ = FRT_OK;
 };
 
-// Asks for a struct that the caller sizes, as a newer host does: the plugin writes what it knows.
+// Asks for a struct that the caller sizes, as a newer host does and as one that lacks the last
+// member, at `last`: the plugin writes what both know. It may refuse the older host.
 template <HasContract Struct, class Call>
-Struct ask_longer(const Opened& opened, const char* function, const Call& call) {
+Struct ask_sized(const Opened& opened, const char* function, std::size_t last, const Call& call) {
+  Shortened<Struct> shorter(last);
+  const frt_status status = contain(opened.sender(), function, [&] { return call(shorter.get()); });
+  shorter.require_filled(opened.sender(), function);
+  if (status != FRT_ERR_ABI && !is_refusal_of_a_version(status)) {
+    check(status, opened.sender() + ": `" + function + "` of a struct of an earlier version");
+  }
   Enlarged<Struct> longer;
   check(contain(opened.sender(), function, [&] { return call(longer.get()); }),
         opened.sender() + ": `" + function + "` of a struct of a later version");
-  longer.require_untouched(opened.sender(), function);
+  longer.require_filled(opened.sender(), function);
   return read_table<Struct>(longer.get(), opened.sender());
 }
 
@@ -187,9 +199,10 @@ void use_backend(const Subject& subject, const Opened& opened) {
     return;
   }
   frt_error error{};
-  ask_longer<frt_device_info>(opened, "device_info", [&](frt_device_info* out) {
-    return table.device_info(opened.handle(), subject.device, out, &error);
-  });
+  ask_sized<frt_device_info>(
+      opened, "device_info", offsetof(frt_device_info, numerics), [&](frt_device_info* out) {
+        return table.device_info(opened.handle(), subject.device, out, &error);
+      });
   Enlarged<frt_config> longer(*config.c());
   core::close_context(
       core::open_context(table, opened.handle(), subject.device, longer.get(), options));
@@ -199,16 +212,17 @@ void use_backend(const Subject& subject, const Opened& opened) {
 // What a newer host gives and asks of a model's extensions.
 void use_extensions(const Opened& opened, const frt_model_v1& table, frt_model model) {
   const std::string& sender = opened.sender();
-  ask_longer<frt_model_info>(opened, "info",
-                             [&](frt_model_info* out) { return table.info(model, out); });
+  ask_sized<frt_model_info>(opened, "info", offsetof(frt_model_info, scratch_bytes),
+                            [&](frt_model_info* out) { return table.info(model, out); });
   if (const auto role = find_extension<frt_role_lm_v1>(table, model, FRT_EXT_ROLE_LM, sender)) {
-    ask_longer<frt_lm_info>(opened, "info of " FRT_EXT_ROLE_LM,
-                            [&](frt_lm_info* out) { return role->info(model, out); });
+    ask_sized<frt_lm_info>(opened, "info of " FRT_EXT_ROLE_LM, offsetof(frt_lm_info, bias_capacity),
+                           [&](frt_lm_info* out) { return role->info(model, out); });
   }
   if (const auto role =
           find_extension<frt_role_policy_v1>(table, model, FRT_EXT_ROLE_POLICY, sender)) {
-    ask_longer<frt_policy_info>(opened, "info of " FRT_EXT_ROLE_POLICY,
-                                [&](frt_policy_info* out) { return role->info(model, out); });
+    ask_sized<frt_policy_info>(opened, "info of " FRT_EXT_ROLE_POLICY,
+                               offsetof(frt_policy_info, vision),
+                               [&](frt_policy_info* out) { return role->info(model, out); });
     Enlarged<frt_policy_shape> shape;
     frt_shape_key key = 0;
     check(contain(sender, "infer_key", [&] { return role->infer_key(model, shape.get(), &key); }),
@@ -217,13 +231,14 @@ void use_extensions(const Opened& opened, const frt_model_v1& table, frt_model m
   }
   if (const auto role =
           find_extension<frt_role_critic_v1>(table, model, FRT_EXT_ROLE_CRITIC, sender)) {
-    ask_longer<frt_critic_info>(opened, "info of " FRT_EXT_ROLE_CRITIC,
-                                [&](frt_critic_info* out) { return role->info(model, out); });
+    ask_sized<frt_critic_info>(opened, "info of " FRT_EXT_ROLE_CRITIC,
+                               offsetof(frt_critic_info, value),
+                               [&](frt_critic_info* out) { return role->info(model, out); });
   }
   if (const auto robot =
           find_extension<frt_observation_v1>(table, model, FRT_EXT_OBSERVATION, sender)) {
-    ask_longer<frt_observation_info>(
-        opened, "info of " FRT_EXT_OBSERVATION,
+    ask_sized<frt_observation_info>(
+        opened, "info of " FRT_EXT_OBSERVATION, offsetof(frt_observation_info, metadata),
         [&](frt_observation_info* out) { return robot->info(model, out); });
   }
   if (const auto text = find_extension<frt_tokenizer_v1>(table, model, FRT_EXT_TOKENIZER, sender)) {

@@ -21,6 +21,10 @@ void needs_checkpoint(const Subject& subject);
 // What --checkpoint names, for a plugin: an absolute path, or "synthetic:...".
 std::string checkpoint_of(const Subject& subject);
 
+// What to look for where a capsule does not bring everything back.
+inline constexpr const char* kOutsideLayout =
+    "; the layout lacks something that the model remembers, or a region has the wrong extent";
+
 // Subject::alive is called before the model is made and whenever it reports progress.
 class Made {
  public:

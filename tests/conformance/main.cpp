@@ -26,6 +26,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <frt/error.hpp>
+#include <frt/io/utf8.hpp>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -123,14 +124,27 @@ void refuse_idle_options(const CLI::App& app, uint32_t kind, bool makes_model) {
             "--seconds"},
            "it is for the operators of a backend, and this plugin is a model");
     if (!makes_model) {
-      refuse({"--set", "--backend"}, "no model is made without --checkpoint");
+      refuse({"--set", "--backend", "--prompt"}, "no model is made without --checkpoint");
     }
   } else if (kind == FRT_PLUGIN_BACKEND) {
-    refuse({"--checkpoint", "--backend"}, "it is for models, and this plugin is a backend");
+    refuse({"--checkpoint", "--backend", "--prompt"},
+           "it is for models, and this plugin is a backend");
   }
   if (app.count("--json") > 0) refuse({"--verbose"}, "--json tells everything");
   if (app.count("--in-process") > 0) refuse({"--timeout"}, "--in-process has no clock");
   if (app.count("--list") > 0) refuse({"--json", "--verbose"}, "--list runs no case");
+}
+
+// Cases about the model would all fail for it, and say so in the words of a plugin.
+void require_checkpoint(const std::string& checkpoint) {
+  std::error_code code;
+  if (checkpoint.empty() || checkpoint.starts_with("synthetic:") ||
+      std::filesystem::exists(checkpoint, code)) {
+    return;
+  }
+  throw frt::Error(FRT_ERR_NOT_FOUND,
+                   "--checkpoint " + checkpoint + ": no such file or folder in " +
+                       std::filesystem::current_path(code).string() + "; nothing was checked");
 }
 
 // `status`, unless a part of the report could not be written.
@@ -171,6 +185,10 @@ int main(int argc, char** argv) {
                  "What a model is made of; without it no model is made");
   app.add_option("--backend", subject.backend,
                  "The backend plugin that a model runs on; default: the reference");
+  app.add_option(
+      "--prompt", subject.prompt,
+      "The instruction that a policy is given; default: \"go left\", or ids where it takes "
+      "no words or not these");
   app.add_option("--filter", choice.filter, "Only cases whose name contains this text, as it is");
   app.add_option("--cases", cases, "Only the cases whose names stand in this file, one a line");
   app.add_option("--part", part, "I/N: of these each N-th case, from the I-th on");
@@ -253,6 +271,7 @@ int main(int argc, char** argv) {
       for (const Item& item : items) std::printf("%s\n", item.name.c_str());
       return end_of_output(0);
     }
+    require_checkpoint(subject.checkpoint);
     for (const std::string& text : settings) subject.options.push_back(option_of(text));
     subject.seed = choice.seed;
     const bool runs_model = card.kind == FRT_PLUGIN_MODEL && !subject.checkpoint.empty();
@@ -266,7 +285,18 @@ int main(int argc, char** argv) {
     frt::conformance::adopt_orphans();
     if (!choice.in_process) frt::conformance::note_interruptions();
     Run run(items, subject, choice, card.id, report);
-    run.all();
+    if (!report.json) {
+      const std::string& name = card.id.empty() ? subject.plugin : card.id;
+      std::printf("checking %s: %zu case%s\n", frt::io::printable(name).c_str(), items.size(),
+                  items.size() == 1 ? "" : "s");
+      std::fflush(stdout);
+    }
+    try {
+      run.all();
+    } catch (const frt::conformance::Interrupted&) {
+      if (!report.json) run.print_summary();
+      throw;
+    }
     const Totals& totals = run.totals();
     const std::vector<std::string> idle = run.idle();
     if (report.json) {
@@ -276,9 +306,7 @@ int main(int argc, char** argv) {
           {"skipped", totals.skipped}, {"left_out", totals.left}, {"idle_variants", idle}};
       std::printf("%s\n", all.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
     } else {
-      std::printf("%d passed, %d failed, %d skipped", totals.passed, totals.failed, totals.skipped);
-      if (totals.left > 0) std::printf(", %d left out for lack of time", totals.left);
-      std::printf("\n");
+      run.print_summary();
     }
     if (totals.failed > 0) return 1;
     if (choice.activations != Rounding::kNone && totals.rounded == 0) {

@@ -136,7 +136,7 @@ void capsules(const Subject& subject) {
     if (error.status() != FRT_ERR_OUT_OF_RANGE) throw;
     throw Skip{error.what()};  // too few slots or rows to compare anything
   }
-  if (!result.failures.empty()) fail(result.failures.front());
+  if (!result.failures.empty()) fail(result.failures.front() + kOutsideLayout);
 }
 
 // A capsule file of a build whose regions mean something else would be taken for a good one.
@@ -269,11 +269,30 @@ void no_checkpoint(const Subject& subject) {
   }
 }
 
+// A device that still has objects of a model cannot be closed, nor can its backend.
+void leaves_nothing(const Subject& subject) {
+  needs_checkpoint(subject);
+  for (const bool succeeds : {true, false}) {
+    RawModel raw(subject);
+    const std::string checkpoint =
+        succeeds ? checkpoint_of(subject) : subject.folder + "/no-such-checkpoint";
+    const Creation made = raw.create(checkpoint, {});
+    if (succeeds) check(made.status, made.error, raw.sender() + ": create");
+    try {
+      raw.close_device();
+    } catch (const Error& error) {
+      fail(std::string(made.status == FRT_OK ? "after `destroy`: " : "after a failed `create`: ") +
+           error.what() + "; a model releases all that it made");
+    }
+  }
+}
+
 }  // namespace
 
 void add_model_cases(std::vector<PluginCase>& cases) {
   cases.push_back({"model tables", tables});
   cases.push_back({"model created twice", created_twice});
+  cases.push_back({"model leaves nothing behind", leaves_nothing});
   cases.push_back({"model roles", roles});
   cases.push_back({"model captured equals eager", captured_equals_eager});
   cases.push_back({"model capsules", capsules});

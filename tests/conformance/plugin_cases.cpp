@@ -173,23 +173,18 @@ void device_status(const Subject& subject) {
   }
   Enlarged<frt_device_status> longer;
   const Reply reply = read(subject.device, longer.get());
-  longer.require_untouched(sender, "read");
+  longer.require_filled(sender, "read");
   if (reply.status == FRT_ERR_UNSUPPORTED) {
     require_refusal(reply, "the device status", FRT_ERR_UNSUPPORTED);
     throw Skip{reply.error.message};
   }
   check(reply.status, reply.error, sender + ": device status");
-  // A caller of an earlier version gets the members that it knows.
-  Enlarged<frt_device_status> shorter;
-  shorter.get()->struct_size = offsetof(frt_device_status, temperature_c);
+  // A caller of an earlier version gets the members that it knows, or FRT_ERR_ABI.
+  Shortened<frt_device_status> shorter(offsetof(frt_device_status, limited_by));
   const Reply first = read(subject.device, shorter.get());
-  check(first.status, first.error, sender + ": device status of a shorter struct");
-  const auto* bytes = reinterpret_cast<const unsigned char*>(shorter.get());
-  for (std::size_t i = offsetof(frt_device_status, temperature_c); i < sizeof(beyond); ++i) {
-    if (bytes[i] == 0) continue;
-    fail(sender + ": `read` writes byte " + std::to_string(i) + " of a frt_device_status of " +
-         std::to_string(offsetof(frt_device_status, temperature_c)) +
-         " bytes; write at most the smaller of the two sizes (frt::fill)");
+  shorter.require_filled(sender, "read");
+  if (first.status != FRT_ERR_ABI) {
+    check(first.status, first.error, sender + ": device status of a shorter struct");
   }
   require_status(read_table<frt_device_status>(longer.get(), sender), sender);
 }

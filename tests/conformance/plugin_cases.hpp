@@ -26,6 +26,7 @@ struct Subject {
   // A case calls it before each part that may take long, such as making a model: the time that
   // --timeout allows begins anew.
   std::function<void()> alive = [] {};
+  std::string prompt{};  // the instruction of a policy; empty: "go left", or ids
 };
 
 struct PluginCase {

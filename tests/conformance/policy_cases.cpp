@@ -34,7 +34,7 @@ std::vector<Chunk> chunks(const Subject& subject, bool eager) {
   const Made made(subject, eager);
   const host::PolicyModel policy = host::policy_of(*made);
   host::PolicyRunner runner(policy);
-  const bool words = takes_words(policy);
+  const Instruction words = instruction_of(policy, subject);
   std::vector<Chunk> all;
   for (uint64_t i = 0; i < kChunks; ++i) {
     const Observation observation(policy, subject.seed * kChunks + i, words);
@@ -61,6 +61,7 @@ void capsules(const Subject& subject) {
   needs_checkpoint(subject);
   const Made made(subject);
   needs_policy(made);
+  if (!made.has(FRT_EXT_CAPSULE)) throw Skip{"the policy has no " FRT_EXT_CAPSULE};
   const host::PolicyModel policy = host::policy_of(*made);
   if (!policy.info().state) throw Skip{"the policy has no state of its own to make capsules of"};
   host::StateCheckOptions options;
@@ -73,7 +74,7 @@ void capsules(const Subject& subject) {
         subject.alive();
         return false;
       });
-  if (!result.failures.empty()) fail(result.failures.front());
+  if (!result.failures.empty()) fail(result.failures.front() + kOutsideLayout);
 }
 
 void refuses_shapes(const Subject& subject) {
@@ -110,7 +111,7 @@ void refuses_observations(const Subject& subject) {
   needs_policy(made);
   const host::PolicyModel policy = host::policy_of(*made);
   host::PolicyRunner runner(policy);
-  const bool words = takes_words(policy);
+  const Instruction words = instruction_of(policy, subject);
   const Observation good(policy, subject.seed, words);
   if (good.names().empty()) throw Skip{"the policy does not say which arrays it reads"};
   runner.observe(good.table());

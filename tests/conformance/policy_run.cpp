@@ -3,13 +3,15 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "check.hpp"
 
 namespace frt::conformance {
 namespace {
 
-constexpr std::array<int32_t, 3> kIds = {2, 3, 4};  // of an instruction without words
+// Without words: of a policy with a vocabulary, and of one whose ids stand for its tasks.
+const std::array<Instruction, 2> kWithoutWords = {Instruction{"", {2, 3, 4}}, Instruction{"", {0}}};
 
 }  // namespace
 
@@ -17,11 +19,11 @@ void needs_policy(const Made& made) {
   if (!made.has(FRT_EXT_ROLE_POLICY)) throw Skip{"the model has no " FRT_EXT_ROLE_POLICY};
 }
 
-bool takes_words(const host::PolicyModel& policy) {
+Instruction instruction_of(const host::PolicyModel& policy, const Subject& subject) {
   const Stream stream = policy.context().create_stream("words");
   frt_error error{};
-  const auto written = [&](bool words) {
-    const Observation observation(policy, 1, words);
+  const auto written = [&](const Instruction& instruction) {
+    const Observation observation(policy, 1, instruction);
     const frt_observation given = observation.table();
     frt_observed observed{};
     observed.struct_size = sizeof(observed);
@@ -33,14 +35,28 @@ bool takes_words(const host::PolicyModel& policy) {
     stream.sync();
     return status;
   };
-  if (written(true) != FRT_ERR_BAD_STATE) return true;
-  if (written(false) == FRT_OK) return false;
-  throw Skip{"the policy has no tokenizer and reads no ids in its place: " +
-             std::string(error.message)};
+  const Instruction words = {subject.prompt.empty() ? "go left" : subject.prompt, {}};
+  const frt_status status = written(words);
+  if (!subject.prompt.empty()) {
+    check(status, error, policy.sender() + ": `write` with the prompt of --prompt");
+    return words;
+  }
+  // Without a tokenizer, or with other words. What else it refuses is for the case to tell.
+  const bool other_words = status == FRT_ERR_INVALID_ARGUMENT || status == FRT_ERR_NOT_FOUND;
+  if (status != FRT_ERR_BAD_STATE && !other_words) return words;
+  const std::string refusal = error.message;
+  for (const Instruction& ids : kWithoutWords) {
+    if (written(ids) == FRT_OK) return ids;
+  }
+  throw Skip{other_words ? "the policy takes neither the words \"" + words.words + "\" (" +
+                               refusal + ") nor ids (" + error.message +
+                               "); give it an instruction that it knows with --prompt"
+                         : "the policy has no tokenizer and reads no ids in its place: " +
+                               std::string(error.message)};
 }
 
-Observation::Observation(const host::PolicyModel& policy, uint64_t seed, bool words)
-    : words_(words), names_(policy.names()) {
+Observation::Observation(const host::PolicyModel& policy, uint64_t seed, Instruction instruction)
+    : instruction_(std::move(instruction)), names_(policy.names()) {
   std::mt19937_64 random(seed);
   const frt_policy_info& info = policy.info();
   for (const host::ObservedName& name : names_) {
@@ -80,11 +96,11 @@ frt_observation Observation::table() const {
   table.struct_size = sizeof(table);
   table.array_count = static_cast<uint32_t>(arrays_.size());
   table.arrays = arrays_.data();
-  if (words_) {
-    table.prompt = "go left";
+  if (!instruction_.words.empty()) {
+    table.prompt = instruction_.words.c_str();
   } else {
-    table.prompt_tokens = kIds.data();
-    table.prompt_token_count = static_cast<uint32_t>(kIds.size());
+    table.prompt_tokens = instruction_.ids.data();
+    table.prompt_token_count = static_cast<uint32_t>(instruction_.ids.size());
   }
   return table;
 }

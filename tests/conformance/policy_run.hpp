@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "made_model.hpp"
+#include "plugin_cases.hpp"
 #include "robot/policy_runner.hpp"
 
 namespace frt::conformance {
@@ -22,20 +23,25 @@ namespace frt::conformance {
 // Throws Skip for a model that is no policy.
 void needs_policy(const Made& made);
 
-// Whether the policy has a tokenizer for instructions; if not, it reads ids, or Skip is thrown.
-// Writes an observation.
-bool takes_words(const host::PolicyModel& policy);
+// What a policy is told to do: words, or ids where `words` is empty.
+struct Instruction {
+  std::string words;
+  std::vector<int32_t> ids;
+};
+// One that the policy takes: Subject::prompt, else "go left", else ids. Throws what it says of
+// Subject::prompt, and Skip where it takes none. Writes observations.
+Instruction instruction_of(const host::PolicyModel& policy, const Subject& subject);
 
-// Random arrays of all names that the policy reads, and an instruction: words, or ids.
+// Random arrays of all names that the policy reads, and an instruction.
 class Observation {
  public:
-  Observation(const host::PolicyModel& policy, uint64_t seed, bool words);
+  Observation(const host::PolicyModel& policy, uint64_t seed, Instruction instruction);
   frt_observation table() const;
   const std::vector<host::ObservedName>& names() const { return names_; }
   std::vector<frt_array>& arrays() { return arrays_; }
 
  private:
-  bool words_;
+  Instruction instruction_;
   std::vector<host::ObservedName> names_;
   std::vector<std::vector<std::byte>> bytes_;
   std::vector<frt_array> arrays_;

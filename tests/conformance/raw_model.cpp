@@ -32,10 +32,15 @@ ModelDevice::ModelDevice(const Subject& subject) {
                                 plugin_->handle(), 0, config.c(), options);
 }
 
+void ModelDevice::close() {
+  core::close_context(context_);
+  context_ = nullptr;
+}
+
 ModelDevice::~ModelDevice() {
-  // Objects that a model left behind are told by the case that made the model.
+  // The case `model leaves nothing behind` fails for what a model left.
   try {
-    core::close_context(context_);
+    close();
   } catch (const Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
   }

@@ -27,6 +27,8 @@ class ModelDevice {
   ModelDevice(const ModelDevice&) = delete;
   ModelDevice& operator=(const ModelDevice&) = delete;
   frt_context context() const { return context_; }
+  // Throws FRT_ERR_BAD_STATE that counts what a model left behind, and stays open.
+  void close();
 
  private:
   core::Log log_;
@@ -49,6 +51,8 @@ class RawModel {
   // With the options of the subject and `more` over them. Throws FRT_ERR_ABI for a success without
   // a model, and what config_of() does.
   Creation create(const std::string& checkpoint, const std::vector<Option>& more) const;
+  // Throws FRT_ERR_BAD_STATE if a model left something on the device. No create() after it.
+  void close_device() { device_.close(); }
 
  private:
   static const core::LoadedPlugin& load(const Subject& subject);

@@ -223,6 +223,30 @@ void Run::run_operator_cases() {
   }
 }
 
+void Run::print_summary() const {
+  constexpr std::size_t kMostReasons = 6;
+  std::printf("%d passed, %d failed, %d skipped", totals_.passed, totals_.failed, totals_.skipped);
+  if (totals_.left > 0) std::printf(", %d left out for lack of time", totals_.left);
+  const auto open = std::count(settled_.begin(), settled_.end(), false);
+  if (open > 0) std::printf(", %td not run", open);
+  std::printf("\n");
+  std::vector<std::pair<std::string, int>> reasons(totals_.reasons.begin(), totals_.reasons.end());
+  std::stable_sort(reasons.begin(), reasons.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::string line;
+  int others = 0;
+  for (std::size_t i = 0; i < reasons.size(); ++i) {
+    if (i >= kMostReasons) {
+      others += reasons[i].second;
+      continue;
+    }
+    line += (i == 0 ? "" : "; ") + std::to_string(reasons[i].second) + ": " + reasons[i].first;
+  }
+  if (others > 0) line += "; " + std::to_string(others) + " for other reasons (--verbose)";
+  if (!line.empty()) std::printf("skipped: %s\n", io::printable(line).c_str());
+  std::fflush(stdout);
+}
+
 std::vector<std::string> Run::idle() const {
   std::vector<std::string> names;
   for (const std::string& name : offered_) {
@@ -239,15 +263,7 @@ std::size_t Run::first_open() const {
 
 // The verdict of all that have none.
 void Run::leave_out(const char* result, const std::string& why) {
-  std::size_t count = 0;
-  for (std::size_t i = 0; i < items_.size(); ++i) {
-    if (settled_[i]) continue;
-    settle(i, result, why);
-    ++count;
-  }
-  if (count > 0 && !report_.json && !report_.verbose) {
-    std::printf("%s  %zu cases: %s\n", result, count, why.c_str());
-  }
+  for (std::size_t i = 0; i < items_.size(); ++i) settle(i, result, why);
 }
 
 ChildEnd Run::work(const std::function<void(const Send&)>& body) {
@@ -302,6 +318,7 @@ void Run::settle(std::size_t index, const std::string& result, const std::string
     ++totals_.passed;
   } else if (skipped) {
     ++totals_.skipped;
+    ++totals_.reasons[text];
   } else if (left) {
     ++totals_.left;
   } else {

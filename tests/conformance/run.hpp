@@ -12,6 +12,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -25,7 +26,8 @@ namespace frt::conformance {
 
 struct Totals {
   int passed = 0, failed = 0, skipped = 0, left = 0;
-  int rounded = 0;  // with a product of rounded activations
+  int rounded = 0;                       // with a product of rounded activations
+  std::map<std::string, int> reasons{};  // of skipped cases, and how many were for each
 };
 
 // How a run is told: a line for each case that is worth one, or everything in one JSON object.
@@ -49,6 +51,8 @@ class Run {
   void all();
 
   const Totals& totals() const { return totals_; }
+  // On stdout: the counts so far, what has no verdict yet, and why cases were skipped.
+  void print_summary() const;
   const std::string& device() const { return device_; }
   // What the device offers and no case ran.
   std::vector<std::string> idle() const;

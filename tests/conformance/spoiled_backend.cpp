@@ -8,9 +8,11 @@
 // FRT_HARM says what the plugin does to its process: "exit_aborts" when a stream was made and the
 // process ends; "crash_once" in the first launch of frt.silu_mul/1, and again as a device is opened
 // afterwards (FRT_HARM_FILE is made in between); "launch_allocates" and "launch_waits" what an
-// executable's launch must not do; "alloc_beside_work" refuses memory while a stream has work. What
-// is wrong is an argument that the kernel gets: a row less, a token more, another factor. So the
-// kernel does all of its work, and only its result shows the difference.
+// executable's launch must not do; "alloc_beside_work" refuses memory while a stream has work;
+// "wait_does_nothing" orders no stream after an event; "fill_other" fills with another value;
+// "abort_keeps_recording" ends no capture that is aborted. What is wrong is an argument that the
+// kernel gets: a row less, a token more, another factor. So the kernel does all of its work, and
+// only its result shows the difference.
 //
 // It can be the backend under test and the reference at the same time: a check that compares a
 // backend with itself would pass.
@@ -255,6 +257,18 @@ frt_status stream_create(frt_backend_device device, int32_t priority, frt_backen
   return inner_backend->stream_create(device, priority, stream, error);
 }
 
+frt_status event_wait(frt_backend_event event, frt_backend_stream stream) {
+  return harms("wait_does_nothing") ? FRT_OK : inner_backend->event_wait(event, stream);
+}
+frt_status fill(frt_backend_stream stream, void* target, frt_space space, uint64_t bytes,
+                uint8_t value) {
+  if (harms("fill_other")) value ^= 1;
+  return inner_backend->fill(stream, target, space, bytes, value);
+}
+void capture_abort(frt_backend_stream stream) {
+  if (!harms("abort_keeps_recording")) inner_backend->capture_abort(stream);
+}
+
 frt_status device_open(frt_plugin plugin, uint32_t ordinal, const frt_config* config,
                        frt_backend_device* device, frt_error* error) {
   if (harms("crash_once") && ::access(std::getenv("FRT_HARM_FILE"), F_OK) == 0) std::abort();
@@ -374,6 +388,9 @@ const void* SpoiledPlugin::extension(std::string_view id) noexcept {
     table.stream_call = stream_call;
     table.stream_sync = stream_sync;
     table.memory_alloc = memory_alloc;
+    table.event_wait = event_wait;
+    table.fill = fill;
+    table.capture_abort = capture_abort;
     return table;
   }();
   if (id == FRT_EXT_BACKEND) return &backend;

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The template of a robot policy: it solves the reaching task, captured and eager alike, and refuses what does not fit."""
 import json
+import os
 import runpy
 import unittest
 
-from installed_sdk import TemplateTest
+from installed_sdk import BUILD, TemplateTest, run
 from serving import Server
 from support import FAILED, OK, SOURCE
 
@@ -74,6 +75,16 @@ execute = 10
         shown = self.check(OK, "bench", "policy", self.policy(), "--prompt", 1, "-r", 2, "--warmup", 0).stdout
         self.assertIn("infer, new prompt", shown)
         self.assertNotIn("noise", shown)
+
+    def test_it_passes_every_case_of_a_policy(self):
+        self.policy()
+        verdicts = json.loads(run(os.environ["FRT_PLUGIN_CHECK"], self.plugins / "acme_reach.so", "--reference",
+                                  f"{BUILD}/lib/frt/plugins/frt_cpu.so", "--checkpoint",
+                                  self.folder / "weights.safetensors", "--json"))
+        results = {case["name"]: case["result"] for case in verdicts["cases"]}
+        self.assertLessEqual(set(results.values()), {"ok", "skip"}, verdicts)
+        for case in ("captured equals eager", "refuses observations", "writes its outputs alone"):
+            self.assertEqual(results[f"policy {case}"], "ok", verdicts)
 
     def test_an_instruction_without_a_goal_is_refused_with_the_goals(self):
         other = self.policy(metadata={"goals": "left middle right"})

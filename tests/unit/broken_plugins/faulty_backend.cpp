@@ -25,6 +25,16 @@ frt_status device_info(frt_plugin, uint32_t, frt_device_info* info, frt_error*) 
   std::strcpy(info->architecture, "null_1");
   if (is("device_info_endless")) std::memset(info->detail, 'x', sizeof(info->detail));
   info->dlpack_type = 2;
+  // As built with the headers of a later version, whose struct is longer.
+  constexpr uint32_t kMore = 16;
+  if (is("device_info_knows_more") && info->struct_size >= sizeof(*info) + kMore) {
+    info->struct_size = sizeof(*info) + kMore;
+    std::memset(reinterpret_cast<unsigned char*>(info) + sizeof(*info), 1, kMore);
+  }
+  if (is("device_info_ignores_size")) {
+    info->struct_size = sizeof(*info);
+    std::strcpy(info->numerics, "null");
+  }
   return FRT_OK;
 }
 

@@ -190,6 +190,7 @@ frt_status role_info(frt_model model, frt_lm_info* out) {
   const frt_lm_info known = frt::object<Model>(model)->lm_info();
   const frt_status status = frt::fill(out, known);
   if (is("lm_info_size_3")) out->struct_size = 3;
+  if (is("lm_info_ignores_size")) *out = known;
   return status;
 }
 
@@ -428,6 +429,7 @@ class Plugin {
 
   std::unique_ptr<Model> create(const frt_model_params& params) {
     faulty::may_hang("create");
+    if (is("create_tells_checkpoint")) throw frt::Error(FRT_ERR_FORMAT, params.checkpoint);
     if (is("create_slow")) std::this_thread::sleep_for(std::chrono::milliseconds(700));
     if (is("kernel_registered_twice")) register_twice(params.context, "test.own/1");
     if (is("kernel_reserved_name")) register_twice(params.context, "frt.own/1");
