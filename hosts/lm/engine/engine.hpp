@@ -115,8 +115,8 @@ class Engine {
   // Runs `work` between two steps on the engine's thread and waits for it; throws what it throws.
   // FRT_ERR_BAD_STATE after the device was lost. Not on the engine's thread.  [any]
   void call(std::function<void(EngineAccess&)> work);
-  // As call(), and also after the device was lost. `work` only releases what belongs to the context,
-  // and must not throw.  [any]
+  // As call(), and also after the device was lost. `work` only releases what belongs to the
+  // context, and must not throw.  [any]
   void let_go(std::function<void()> work);
 
  private:
