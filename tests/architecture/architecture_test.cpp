@@ -201,7 +201,8 @@ TEST_CASE("no command names an environment") {
 
 TEST_CASE("every function and callback of the ABI says from which threads it may be called") {
   for (const std::string& problem : thread_tags::problems(kRoot / "sdk" / "include" / "frt")) {
-    FAIL_CHECK(problem << ": no thread tag ([setup], [driver], [hot], [object], [any]); see frt/base.h");
+    FAIL_CHECK(
+        problem << ": no thread tag ([setup], [driver], [hot], [object], [any]); see frt/base.h");
   }
 }
 

@@ -90,9 +90,8 @@ void Runtime::report_open(const RuntimeDevice& device, const char* problem) cons
   for (const ModelSpec& model : manifest_.models) {
     if (model.device() == device.spec->name) makers.insert(model.plugin());
   }
-  std::string text =
-      fmt::format("device '{}' stays open, and plugin {} is never closed: {}", device.spec->name,
-                  device.plugin->loaded().card.id, problem);
+  std::string text = fmt::format("device '{}' stays open, and plugin {} is never closed: {}",
+                                 device.spec->name, device.plugin->loaded().card.id, problem);
   if (!makers.empty()) text += fmt::format("; a model of {} left that", fmt::join(makers, " or "));
   services_.log().write(makers.size() == 1 ? *makers.begin() : "core", FRT_LOG_PLUGIN_MISBEHAVING,
                         text);

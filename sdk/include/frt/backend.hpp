@@ -58,9 +58,9 @@
 
 #include <cstdint>
 #include <frt/error.hpp>
-#include <frt/table.hpp>
 #include <frt/failed_call.hpp>
 #include <frt/plugin.hpp>
+#include <frt/table.hpp>
 #include <memory>
 #include <string>
 #include <type_traits>
