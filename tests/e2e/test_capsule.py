@@ -6,6 +6,7 @@ import os
 import shutil
 import sqlite3
 import subprocess
+import time
 import unittest
 
 from support import (FAILED, FIXTURES, HOST, MANIFEST, OK, USAGE, HostTest, clean_environment)
@@ -255,7 +256,11 @@ class Shared(CapsuleTest):
                               cwd=self.folder, env=clean_environment()) as chat:
             for i in range(6):
                 self.ask(chat, f"What is {i} + 2?")
-            before = self.automatic()
+            for _ in range(300):  # the chat writes them beside its answers
+                before = self.automatic()
+                if before:
+                    break
+                time.sleep(0.1)
             self.assertTrue(before)
             self.check(OK, "run", self.toml, "--from-capsule", "a", "-n", 1)
             self.check(OK, "run", self.toml, "-p", PROMPT, "-n", 1, "--save-capsule", "b")
