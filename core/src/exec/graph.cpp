@@ -49,6 +49,17 @@ void keep(frt_graph_s& graph, std::unique_ptr<Variant> variant) noexcept {
   graph.variants.insert(std::move(variant));
 }
 
+frt_recorder recorder_for(frt_context_s& context, frt_stream_s& stream,
+                          uint32_t capturing) noexcept {
+  frt_recorder recorder{};
+  recorder.struct_size = sizeof(recorder);
+  recorder.capturing = capturing;
+  recorder.context = &context;
+  recorder.stream = &stream;
+  recorder.backend_stream = stream.backend;
+  return recorder;
+}
+
 // Calls the user's callback; whatever it does comes back as a code.
 frt_status call_record(frt_record_fn record, void* user, const frt_recorder& recorder,
                        frt_shape_key key, frt_error* error) noexcept {
@@ -130,7 +141,7 @@ void record_exec(frt_graph_s& graph, Variant& variant, frt_record_fn record, voi
     return backend.capture_begin(stream.backend, begin_error);
   });
   {
-    const frt_recorder recorder{sizeof(frt_recorder), 1, &context, &stream, stream.backend};
+    const frt_recorder recorder = recorder_for(context, stream, 1);
     CaptureScope scope(context, stream);
     const frt_status status = call_record(record, user, recorder, variant.key, &reason);
     if (status != FRT_OK) {
@@ -182,7 +193,7 @@ frt_status run_variant(frt_graph_s& graph, Variant& variant, frt_stream_s& strea
     if (status != FRT_OK) return status;
   } else {
     const RecipeScope scope(context);
-    const frt_recorder recorder{sizeof(frt_recorder), 0, &context, &stream, stream.backend};
+    const frt_recorder recorder = recorder_for(context, stream, 0);
     frt_error reason;
     reason.message[0] = '\0';
     const frt_status status =

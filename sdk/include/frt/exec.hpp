@@ -303,9 +303,12 @@ class Recorder {
   }
 
   // Runs at once, on `stream`.  [driver]
-  explicit Recorder(const Stream& stream) noexcept
-      : context_(stream.context()),
-        recorder_{sizeof(recorder_), 0, stream.context(), stream.handle(), stream.backend()} {}
+  explicit Recorder(const Stream& stream) noexcept : context_(stream.context()) {
+    recorder_.struct_size = sizeof(recorder_);
+    recorder_.context = stream.context();
+    recorder_.stream = stream.handle();
+    recorder_.backend_stream = stream.backend();
+  }
 
   const Context& context() const noexcept { return context_; }
   frt_stream stream() const noexcept { return recorder_.stream; }
