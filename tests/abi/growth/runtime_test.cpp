@@ -155,6 +155,8 @@ TEST_CASE("a policy of the other side takes an observation and gives actions") {
   observation.struct_size = sizeof(observation);
   observation.array_count = 1;
   observation.arrays = &array;
+  const int32_t prompt[] = {4, 5, 6};
+  observation.prompt_tokens = prompt;
   observation.prompt_token_count = 3;
   frt_observed observed{};
   observed.struct_size = sizeof(observed);
