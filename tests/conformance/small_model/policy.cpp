@@ -19,6 +19,7 @@ using frt::Error;
 using frt::guard;
 
 constexpr uint32_t kHorizon = 4, kActions = 3, kState = 3, kPrompt = 8, kBranches = 2, kSteps = 2;
+constexpr uint32_t kTrainedDelay = 1;  // rows, with FRT_CONTINUE_CLEAN
 constexpr uint32_t kSide = 2, kPixels = kSide * kSide * 3, kChunk = kHorizon * kActions;
 constexpr uint64_t kActionBytes = kChunk * sizeof(float) + 16;  // room behind the chunk
 
@@ -49,7 +50,8 @@ Policy::Policy(const frt::Context& context, const frt_state_v1* states) : contex
                {"continuation", sizeof(frt_policy_continuation), continuation_},
                {"actions", kActionBytes, actions_}};
   const auto outside = [](std::string_view name) {
-    return harms("capsule_forgets_previous") && name == "previous";
+    return (harms("capsule_forgets_previous") && name == "previous") ||
+           (harms("capsule_forgets_noise") && name == "noise");
   };
   for (const auto& one : parts) {
     if (!outside(one.name)) layout_.add_fixed(one.name, FRT_DTYPE_U8, one.bytes);
@@ -76,7 +78,7 @@ Policy::Policy(const frt::Context& context, const frt_state_v1* states) : contex
   role_.action_dim = kActions;
   role_.max_prompt = kPrompt;
   role_.default_steps = role_.max_steps = kSteps;
-  role_.max_samples = 1;
+  role_.max_samples = 0;  // one
   role_.guidance_branches = kBranches;
   role_.has_continuation = 1;
   role_.state = state_.handle();
@@ -185,8 +187,9 @@ void Policy::set_continuation(const frt_policy_previous& previous, frt_stream st
   if (!known && !harms("previous_unchecked")) {
     throw Error(FRT_ERR_INVALID_ARGUMENT, "no such mode or schedule");
   }
-  if (previous.mode == FRT_CONTINUE_CLEAN) {
-    throw Error(FRT_ERR_UNSUPPORTED, "the policy was not trained so; use FRT_CONTINUE_LOCKED");
+  const bool clean = previous.mode == FRT_CONTINUE_CLEAN;
+  if (clean && previous.delay > kTrainedDelay) {
+    throw Error(FRT_ERR_UNSUPPORTED, "the policy was trained with a delay of 1 row at most");
   }
   const uint32_t rows = none ? 0 : previous.rows;
   if (rows > kHorizon || (rows > 0 && !previous.actions) || (!none && previous.delay > rows)) {
@@ -200,7 +203,8 @@ void Policy::set_continuation(const frt_policy_previous& previous, frt_stream st
     weights[row] = row < previous.delay || previous.schedule == FRT_SCHEDULE_ONES ? 1 : 0;
   }
   frt_policy_continuation control{};
-  control.locked = previous.mode == FRT_CONTINUE_LOCKED ? static_cast<int32_t>(previous.delay) : 0;
+  const bool locks = previous.mode == FRT_CONTINUE_LOCKED || (clean && !harms("clean_ignored"));
+  control.locked = locks ? static_cast<int32_t>(previous.delay) : 0;
   control.guidance_cap = previous.guidance_cap == 0 ? 10 : previous.guidance_cap;
   upload(previous_, std::span<const float>(chunk), stream);
   upload(weights_, std::span<const float>(weights), stream);

@@ -17,26 +17,13 @@ namespace frt::host {
 namespace {
 
 using frt::test::asking;
+using frt::test::counting;
 using frt::test::HollowModel;
 using frt::test::joined;
+using frt::test::status_of;
 using frt::test::submit;
 using frt::test::Tokens;
 using frt::test::Told;
-
-frt_status status_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return error.status();
-  }
-  return FRT_OK;
-}
-
-Tokens counting(int32_t first, int32_t count) {
-  Tokens ids;
-  for (int32_t i = 0; i < count; ++i) ids.push_back((first + i) % 100);
-  return ids;
-}
 
 // Calls of the backend that the parts of an engine make.
 using Calls = std::map<std::string, int>;

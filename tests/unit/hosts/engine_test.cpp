@@ -22,15 +22,6 @@ using frt::host::PrefixAction;
 
 constexpr const char* kFourSlots = "max_context = 512\nslots = 4\npage_rows = 64";
 
-frt_status status_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const frt::Error& error) {
-    return error.status();
-  }
-  return FRT_OK;
-}
-
 }  // namespace
 
 TEST_CASE(
