@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "byte_tokenizer.hpp"
-#include "harm.hpp"
+#include "defect.hpp"
 
 namespace small {
 namespace {
@@ -24,7 +24,7 @@ using frt::io::Json;
 struct Rules {
   static constexpr std::array<std::string_view, 2> kControls = {"<|user|>", "<|end|>"};
   static constexpr uint32_t kControlFlags = FRT_TOKEN_CONTROL | FRT_TOKEN_BORDER;
-  static bool has_defect(std::string_view name) { return harms(name); }
+  static bool has_defect(std::string_view name) { return small::has_defect(name); }
 };
 using Tokenizer = byte_text::ByteTokenizer<Rules>;
 static_assert(Tokenizer::kVocabulary == kVocabulary);
@@ -67,8 +67,8 @@ frt_status render(frt_model, const char* messages, const char* tools, const char
       prompt += content;
       prompt += Rules::kControls[1];
     }
-    if (harms("render_trusts")) parts.clear();
-    if (harms("render_parts_behind")) parts.back().end = prompt.size() + 1;
+    if (has_defect("render_trusts")) parts.clear();
+    if (has_defect("render_parts_behind")) parts.back().end = prompt.size() + 1;
     const frt_status status = give(text, user, prompt);
     if (status != FRT_OK || parts.empty()) return status;
     return plain(user, parts.data(), parts.size() * sizeof(parts[0]));
@@ -83,16 +83,16 @@ frt_status parse(frt_model, const char* text, uint64_t bytes, uint32_t flags, co
     std::string answer(text, bytes);
     if (!frt::io::is_utf8(answer)) throw Error(FRT_ERR_FORMAT, "the answer is no UTF-8");
     const bool final = (flags & FRT_CHAT_FINAL) != 0;
-    if (!final && harms("chat_takes_back")) answer += "...";
-    const bool complete = final || harms("chat_complete_early");
+    if (!final && has_defect("chat_takes_back")) answer += "...";
+    const bool complete = final || has_defect("chat_complete_early");
     return give(sink, user, Json{{"content", answer}, {"complete", complete}}.dump());
   });
 }
 
 frt_status generation_defaults(frt_model, frt_sink sink, void* user, frt_error*) {
-  const char* stop = harms("defaults_stop")         ? "1000"
-                     : harms("defaults_stop_large") ? "4294967301"  // 5 in 32 bits
-                                                    : "257";
+  const char* stop = has_defect("defaults_stop")         ? "1000"
+                     : has_defect("defaults_stop_large") ? "4294967301"  // 5 in 32 bits
+                                                         : "257";
   return give(sink, user, std::string(R"({"stop_token_ids": [)") + stop + "]}");
 }
 
@@ -110,7 +110,7 @@ frt_status chat_create(frt_model, const char* tools, const char* options, frt_ch
 frt_status chat_push(frt_chat_stream stream, const char* text, uint64_t bytes, frt_chat_sink sink,
                      void* user, frt_error*) {
   ChatStream& self = *frt::object<ChatStream>(stream);
-  const bool lost = harms("chat_loses") && self.began;
+  const bool lost = has_defect("chat_loses") && self.began;
   self.began = true;
   if (lost || bytes == 0) return FRT_OK;
   frt_chat_event event{};
