@@ -2,7 +2,7 @@
 #include "test_kernels.hpp"
 
 #include "ops/common/launch.cuh"
-#include "ops/linear/gemm_fp4.cuh"
+#include "ops/linear/gemm_w4a4.cuh"
 #include "ops/registry.hpp"
 #include "small_copies.hpp"
 
@@ -96,7 +96,7 @@ void fp4(Stream& stream, const Fp4Args& args) {
   const Fp4Rows x{args.rows,   args.inputs, args.row_count,
                   args.values, args.scales, args.row_scales};
   quantise_fp4_rows(stream, args.x_dtype, args.x, args.inputs, x);
-  fp4_gemm(stream, product, x);
+  w4a4_gemm(stream, product, x);
 }
 
 void fault(Stream& stream, const FaultArgs&) {

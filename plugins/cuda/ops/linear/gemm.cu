@@ -6,8 +6,8 @@
 //                once, all products in one kernel (skinny_gemm.cu)
 //   fp8          bf16 x, FP8 weights, with the option activations = "fp8": x is rounded to FP8,
 //                cuBLASLt
-//   fp4          NVFP4 weights, with the option activations = "fp4": x is rounded to NVFP4
-//                (quantise_fp4.cu, gemm_fp4.cu)
+//   w4a4         NVFP4 weights, with the option activations = "fp4": x is rounded to NVFP4
+//                (quantise_fp4.cu, gemm_w4a4.cu)
 //   quantised    bf16 x, quantised weights, up to 128 rows: dequantised inside the product
 //                (gemm_quantised.cu)
 //   dequantise   quantised weights to bf16, for f32 x to f32, in slices of outputs, then as plain
@@ -32,10 +32,10 @@
 #include "../common/launch.cuh"
 #include "../variants.hpp"
 #include "dequantise.cuh"
-#include "gemm_fp4.cuh"
 #include "gemm_fp8.cuh"
 #include "gemm_quantised.cuh"
 #include "gemm_tile.cuh"
+#include "gemm_w4a4.cuh"
 #include "product.hpp"
 #include "skinny_gemm.hpp"
 
@@ -242,12 +242,12 @@ void launch_fp8(Stream& stream, GemmCall& call) {
   }
 }
 
-bool supports_fp4(Device&, GemmCall& call) {
+bool supports_w4a4(Device&, GemmCall& call) {
   const Product& product = call.products.front();
-  return product.rows >= kRoundedRows && fp4_gemm_supports(product);
+  return product.rows >= kRoundedRows && w4a4_gemm_supports(product);
 }
-void launch_fp4(Stream& stream, GemmCall& call) {
-  for (const Product& product : call.products) fp4_gemm(stream, product, call.memory->fp4_x);
+void launch_w4a4(Stream& stream, GemmCall& call) {
+  for (const Product& product : call.products) w4a4_gemm(stream, product, call.memory->fp4_x);
 }
 
 bool supports_quantised(Device&, GemmCall& call) {
@@ -303,10 +303,10 @@ void launch_groups(Stream& stream, GemmCall& call) {
 constexpr Variant<GemmCall> kGemmVariants[] = {
     {"skinny", {}, supports_skinny, launch_skinny},
     {"fp8", {feature::kLibrary | feature::kFp8Activations}, supports_fp8, launch_fp8},
-    {"fp4",
+    {"w4a4",
      {feature::kFp4Mma | feature::kFp4Activations, kFp4SharedBytes},
-     supports_fp4,
-     launch_fp4},
+     supports_w4a4,
+     launch_w4a4},
     {"quantised", {}, supports_quantised, launch_quantised},
     {"dequantise", {}, supports_dequantise, launch_dequantise},
     {"plain", {}, supports_plain, launch_plain},
@@ -342,7 +342,7 @@ GemmPlan plan_of(Device& device, std::span<const Product> products) {
       plan.fp8_x[types == BlasTypes::kFp8Channel] = {types, any.rows / 4 * 4, any.weight.cols,
                                                      nullptr, nullptr};
       plan.weight_scales = std::max(plan.weight_scales, round_up(fp8_scale_bytes(product.weight)));
-    } else if (selected->launch == launch_fp4) {
+    } else if (selected->launch == launch_w4a4) {
       plan.fp4_x = {any.rows, any.weight.cols, any.row_count, nullptr, nullptr, nullptr};
     }
   }

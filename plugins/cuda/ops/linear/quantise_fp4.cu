@@ -14,7 +14,7 @@
 #include "../common/fp4_numbers.hpp"
 #include "../common/launch.cuh"
 #include "../common/numbers.cuh"
-#include "gemm_fp4.cuh"
+#include "gemm_w4a4.cuh"
 
 namespace frt::cuda {
 namespace {

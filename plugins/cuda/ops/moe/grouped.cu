@@ -105,7 +105,7 @@ bool supports_dequantised(Device&, GroupedCall& call) {
 }
 constexpr Needs kWgmmaNeeds{feature::kWgmma | feature::kBulkCopies, kGroupedWgmmaSharedBytes};
 constexpr Variant<GroupedCall> kProductVariants[] = {
-    {"fp4",
+    {"w4a4",
      {feature::kFp4Mma | feature::kFp4Activations, kFp4SharedBytes},
      supports_grouped_w4a4,
      launch_grouped_w4a4},

@@ -9,7 +9,7 @@
 // measured on a device.
 #include "../common/launch.cuh"
 #include "../linear/fp4_loop.cuh"
-#include "../linear/gemm_fp4.cuh"
+#include "../linear/gemm_w4a4.cuh"
 #include "grouped_mma.cuh"
 
 namespace frt::cuda {
