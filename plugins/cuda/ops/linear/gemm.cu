@@ -30,6 +30,7 @@
 #include "../../device.hpp"
 #include "../../kernel_list.hpp"
 #include "../common/launch.cuh"
+#include "../common/pieces.hpp"
 #include "../variants.hpp"
 #include "dequantise.cuh"
 #include "gemm_fp8.cuh"
@@ -56,10 +57,6 @@ constexpr int32_t kFewOutputs = 64;
 constexpr int32_t kSkinnyRowsTogether = 64;
 constexpr std::size_t kTogether = 3;  // two of 17408 x 5120: 112 us, 101 through the library
 
-std::size_t round_up(std::size_t bytes) {
-  return (bytes + 255) / 256 * 256;
-}
-
 const void* row_of(const void* matrix, frt_dtype dtype, int64_t elements) {
   return static_cast<const char*>(matrix) + elements * dtype_bits(dtype) / 8;
 }
@@ -67,8 +64,8 @@ void* row_of(void* matrix, frt_dtype dtype, int64_t elements) {
   return static_cast<char*>(matrix) + elements * dtype_bits(dtype) / 8;
 }
 
-bool aligned(const void* pointer, int64_t stride_bytes) {
-  return reinterpret_cast<uintptr_t>(pointer) % 16 == 0 && stride_bytes % 16 == 0;
+bool aligned_rows(const void* matrix, int64_t stride_bytes) {
+  return aligned(matrix) && stride_bytes % 16 == 0;
 }
 
 // ---- plain weights -----------------------------------------------------------------------------
@@ -97,9 +94,9 @@ bool library_supports(Device& device, PlainCall& call) {
   // promised.
   const bool rounded_twice = product.accumulate && product.y_dtype == FRT_DTYPE_BF16;
   return !rounded_twice && product.x_dtype == FRT_DTYPE_BF16 &&
-         call.weight_dtype == FRT_DTYPE_BF16 && aligned(product.x, product.x_stride * 2) &&
-         aligned(call.weight, int64_t{product.weight.cols} * 2) &&
-         aligned(call.y(), product.y_stride * dtype_bits(product.y_dtype) / 8) &&
+         call.weight_dtype == FRT_DTYPE_BF16 && aligned_rows(product.x, product.x_stride * 2) &&
+         aligned_rows(call.weight, int64_t{product.weight.cols} * 2) &&
+         aligned_rows(call.y(), product.y_stride * dtype_bits(product.y_dtype) / 8) &&
          Blas::find(device)->offers(plain_shape(call));
 }
 void launch_library(Stream& stream, PlainCall& call) {
@@ -352,8 +349,9 @@ GemmPlan plan_of(Device& device, std::span<const Product> products) {
     plan.bytes += round_up(Fp8Rows::value_bytes(x.rows, x.inputs)) +
                   round_up(Fp8Rows::scale_bytes(x.types, x.rows, x.inputs));
   }
-  plan.bytes += round_up(plan.fp4_x.value_bytes()) + round_up(plan.fp4_x.scale_bytes()) +
-                round_up(plan.fp4_x.row_scale_bytes());
+  Cutter sizes(nullptr);
+  plan.fp4_x.take(sizes);
+  plan.bytes += sizes.bytes();
   return plan;
 }
 
@@ -390,9 +388,8 @@ void gemm_products(Stream& stream, std::span<const Product> products, void* memo
   if (plan.fp4_x.rows > 0) {
     Fp4Rows& x = room.fp4_x;
     x = plan.fp4_x;
-    x.values = reinterpret_cast<uint8_t*>(next);
-    x.scale = x.values + round_up(x.value_bytes());
-    x.row_scale = reinterpret_cast<float*>(x.scale + round_up(x.scale_bytes()));
+    Cutter cutter(next);
+    x.take(cutter);
     quantise_fp4_rows(stream, any.x_dtype, any.x, any.x_stride, x);
   }
   std::vector<Product> own, rounded;

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "../common/pieces.hpp"
 #include "fp4_tile.hpp"
 #include "product.hpp"
 
@@ -21,9 +22,8 @@ struct Fp4Rows {
 
   // A row's scales, ended by up to 15 bytes that are not read.
   __host__ __device__ int64_t scale_stride() const { return (inputs / 16 + 15) / 16 * 16; }
-  std::size_t value_bytes() const;
-  std::size_t scale_bytes() const;
-  std::size_t row_scale_bytes() const;
+  // Takes the memory for `rows` of `inputs`.
+  void take(Cutter& cutter);
 };
 
 // Whether the weight's format, the sizes and the alignments allow it; y has any alignment.
