@@ -3,6 +3,7 @@
 
 #include "ops/common/launch.cuh"
 #include "ops/linear/gemm_w4a4.cuh"
+#include "ops/moe/grouped.cuh"
 #include "ops/registry.hpp"
 #include "small_copies.hpp"
 
@@ -134,3 +135,20 @@ void register_operators(KernelList& list) {
 }
 
 }  // namespace frt::cuda
+
+namespace frt::cuda_test {
+
+bool may_round_experts(bool exact) {
+  cuda::GroupedProduct call{};
+  call.product.rows = 130;
+  call.product.matrix.type = WeightType::kNvfp4;
+  call.product.matrix.rows = 64;
+  call.product.matrix.cols = 128;
+  call.x_rows = 130;
+  call.experts = 1;
+  call.tile_rows = cuda::kLargeTile;
+  call.exact = exact;
+  return cuda::grouped_w4a4_supports(call);
+}
+
+}  // namespace frt::cuda_test
