@@ -54,7 +54,7 @@ ANSWERS = [
     ({"FRT_CONFUSED": DECLINED}, DECLINED_CASES, [], 1, "answers wrong arguments with FRT_ERR_UNSUPPORTED"),
     # Two of three experts have more than 128 rows, which rounding does not explain away.
     ({}, EXPERTS, ["--once"], 0, " 0 failed"),
-    ({"FRT_SPOILED": "frt.moe_experts/1"}, EXPERTS, ["--once", "--activations", "fp4"], 1, "row "),
+    ({"FRT_TEST_DEFECT": "frt.moe_experts/1"}, EXPERTS, ["--once", "--activations", "fp4"], 1, "row "),
     # A kernel variant that no case ran.
     ({}, "frt.silu_mul/1 bf16 7x33", [], 0, " 0 failed"),
     ({}, "frt.silu_mul/1 bf16 7x33", ["--all-variants"], 1, "`frt.rms_norm/1 kernel`, and no case ran it"),
