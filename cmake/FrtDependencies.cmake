@@ -29,6 +29,8 @@ set_property(CACHE FRT_XGRAMMAR PROPERTY STRINGS AUTO ON OFF)
 set(FRT_XGRAMMAR_FOUND OFF)
 set(frt_xgrammar ${PROJECT_SOURCE_DIR}/build/xgrammar)
 # "VERSION DIGEST-OF-THE-PATCH", as the tool writes it: an older build may lack a bound.
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
+  ${PROJECT_SOURCE_DIR}/tools/setup-xgrammar ${PROJECT_SOURCE_DIR}/tools/lib/xgrammar-work.patch)
 file(STRINGS tools/setup-xgrammar frt_xgrammar_version REGEX "^version=")
 string(REPLACE "version=" "" frt_xgrammar_version "${frt_xgrammar_version}")
 file(SHA256 ${PROJECT_SOURCE_DIR}/tools/lib/xgrammar-work.patch frt_xgrammar_patch)

@@ -33,12 +33,33 @@ set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)
 set(CMAKE_INSTALL_RPATH "$ORIGIN/../lib")
 set(FRT_PLUGIN_RPATH "$ORIGIN;$ORIGIN/../..")
 
+# frt_programs_below(<variable> <folder>): the programs that `all` builds into bin/, of the folder and those in it.
+function(frt_programs_below variable folder)
+  get_property(targets DIRECTORY ${folder} PROPERTY BUILDSYSTEM_TARGETS)
+  set(found)
+  foreach(target IN LISTS targets)
+    get_target_property(type ${target} TYPE)
+    get_target_property(output ${target} RUNTIME_OUTPUT_DIRECTORY)
+    get_target_property(excluded ${target} EXCLUDE_FROM_ALL)
+    if(type STREQUAL "EXECUTABLE" AND output STREQUAL "${PROJECT_BINARY_DIR}/bin" AND NOT excluded)
+      list(APPEND found ${target})
+    endif()
+  endforeach()
+  get_property(folders DIRECTORY ${folder} PROPERTY SUBDIRECTORIES)
+  foreach(inner IN LISTS folders)
+    frt_programs_below(more ${inner})
+    list(APPEND found ${more})
+  endforeach()
+  set(${variable} ${found} PARENT_SCOPE)
+endfunction()
+
 # Call at the end: copies after everything is built.
 function(frt_bundle_libraries)
   get_property(plugins GLOBAL PROPERTY FRT_PLUGIN_TARGETS)
+  frt_programs_below(programs ${PROJECT_SOURCE_DIR})
   add_custom_target(frt_bundle ALL
     COMMAND ${CMAKE_COMMAND} -DFRT_BUILD=${PROJECT_BINARY_DIR}
       -P ${PROJECT_SOURCE_DIR}/cmake/FrtPortable.cmake
     VERBATIM)
-  add_dependencies(frt_bundle frt-host make-checkpoint ${plugins})
+  add_dependencies(frt_bundle ${programs} ${plugins})
 endfunction()

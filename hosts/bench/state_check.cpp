@@ -146,7 +146,7 @@ class Check {
       write(info_.prompt_tokens, ids, uint64_t{branch} * info_.max_prompt * sizeof(int32_t));
     }
     write(info_.prompt_length, lengths);
-    values.resize(uint64_t{info_.max_samples} * policy_.action_values());
+    values.resize(uint64_t{std::max(1u, info_.max_samples)} * policy_.action_values());
     std::ranges::generate(values, [&] { return normal(); });
     write(info_.noise, values);
     if (info_.guidance_branches > 1) set_strengths();

@@ -3,6 +3,7 @@
 import pathlib
 import re
 import sys
+import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 TODAY = HERE.parent.parent / "sdk/include"
@@ -36,7 +37,23 @@ def differences(frozen, today):
             yield f"{name} has changed"
 
 
+def check_that_a_change_is_found():
+    """Of two small folders, so that the check below is known to be able to fail."""
+    texts = {
+        "frozen": {"same.h": "int a; /* 1 */\n", "other.h": "int b;\n", "gone.h": "int c;\n", "draft/d.h": "int d;\n"},
+        "today": {"same.h": "int  a;  // 2\n", "other.h": "long b;\n", "new.h": "int e;\n", "draft/d.h": "long d;\n"}}
+    with tempfile.TemporaryDirectory() as folder:
+        for root, headers_of_root in texts.items():
+            for name, text in headers_of_root.items():
+                path = pathlib.Path(folder) / root / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8")
+        found = list(differences(pathlib.Path(folder) / "frozen", pathlib.Path(folder) / "today"))
+    assert found == ["gone.h is frozen and no longer there", "new.h is new", "other.h has changed"], found
+
+
 def main():
+    check_that_a_change_is_found()
     base = (TODAY / "frt/base.h").read_text(encoding="utf-8")
     major, minor = (re.search(rf"^#define FRT_ABI_{name} (\d+)$", base, re.MULTILINE)[1] for name in ("MAJOR", "MINOR"))
     found = list(differences(HERE / f"v{major}_{minor}", TODAY))

@@ -14,18 +14,10 @@
 
 namespace {
 
-constexpr std::size_t kMost = 256;
-constexpr int kFrames = 16;  // from here up: through the C++ library to who uses it
-
-struct Allocation {
-  const void* caller = nullptr;  // of the allocator
-  std::array<void*, kFrames> frames{};
-};
-
 struct Watch {
   bool on = false;
-  std::size_t count = 0;
-  std::array<Allocation, kMost> found{};
+  const void* file = nullptr;  // whose allocations count: where it is loaded
+  uint64_t count = 0;
 };
 // Of the program itself, so reaching it allocates nothing.
 thread_local Watch watch;
@@ -41,13 +33,36 @@ bool counts_allocations() noexcept {
 #else
 namespace {
 
+// Libraries that allocate for who calls them: a string that grows does so inside libstdc++.
+bool serves_its_caller(const Dl_info& file) {
+  if (!file.dli_fname) return false;
+  std::string_view name(file.dli_fname);
+  name.remove_prefix(name.rfind('/') + 1);  // npos + 1 is 0
+  for (const std::string_view library : {"libstdc++.so", "libc++.so", "libc++abi.so", "libc.so"}) {
+    if (name.starts_with(library)) return true;
+  }
+  return false;
+}
+
+// The file that asks: the one of `caller`, or what stands above such libraries on the stack.
+const void* asking_file(const void* caller) {
+  constexpr int kFrames = 16;  // from here up: through the C++ library to who uses it
+  std::array<void*, kFrames> frames{};
+  ::backtrace(frames.data(), kFrames);
+  Dl_info file{};
+  if (::dladdr(caller, &file) == 0) return nullptr;
+  const auto* frame = std::find(frames.begin(), frames.end(), caller);
+  while (serves_its_caller(file)) {
+    if (frame == frames.end() || ++frame == frames.end()) return nullptr;
+    if (!*frame || ::dladdr(*frame, &file) == 0) return nullptr;
+  }
+  return file.dli_fbase;
+}
+
 void note(const void* caller) {
-  if (!watch.on || watch.count == kMost) return;
+  if (!watch.on) return;
   watch.on = false;  // unwinding may allocate
-  Allocation& one = watch.found[watch.count++];
-  one.caller = caller;
-  one.frames.fill(nullptr);
-  ::backtrace(one.frames.data(), kFrames);
+  watch.count += asking_file(caller) == watch.file ? 1 : 0;
   watch.on = true;
 }
 
@@ -168,37 +183,14 @@ bool counts_allocations() noexcept {
 #endif
 
 namespace frt::conformance {
-namespace {
-
-// Libraries that allocate for who calls them: a string that grows does so inside libstdc++.
-bool serves_its_caller(const Dl_info& file) {
-  if (!file.dli_fname) return false;
-  std::string_view name(file.dli_fname);
-  name.remove_prefix(name.rfind('/') + 1);  // npos + 1 is 0
-  for (const std::string_view library : {"libstdc++.so", "libc++.so", "libc++abi.so", "libc.so"}) {
-    if (name.starts_with(library)) return true;
-  }
-  return false;
-}
-
-// The file that asks: the caller's, or what stands above such libraries on the stack.
-const void* asking_file(const Allocation& one) {
-  Dl_info file{};
-  if (::dladdr(one.caller, &file) == 0) return nullptr;
-  const auto* frame = std::find(one.frames.begin(), one.frames.end(), one.caller);
-  while (serves_its_caller(file)) {
-    if (frame == one.frames.end() || ++frame == one.frames.end()) return nullptr;
-    if (!*frame || ::dladdr(*frame, &file) == 0) return nullptr;
-  }
-  return file.dli_fbase;
-}
-
-}  // namespace
 
 uint64_t allocations_of(const void* function, const std::function<void()>& call) {
   // The first unwinding of a process loads what it needs.
   std::array<void*, 1> here{};
   ::backtrace(here.data(), 1);
+  Dl_info plugin{};
+  if (::dladdr(function, &plugin) == 0) return 0;
+  watch.file = plugin.dli_fbase;
   watch.count = 0;
   watch.on = true;
   try {
@@ -208,13 +200,7 @@ uint64_t allocations_of(const void* function, const std::function<void()>& call)
     throw;
   }
   watch.on = false;
-  Dl_info plugin{};
-  if (::dladdr(function, &plugin) == 0) return 0;
-  uint64_t count = 0;
-  for (std::size_t i = 0; i < watch.count; ++i) {
-    if (asking_file(watch.found[i]) == plugin.dli_fbase) ++count;
-  }
-  return count;
+  return watch.count;
 }
 
 }  // namespace frt::conformance

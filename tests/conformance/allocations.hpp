@@ -13,8 +13,7 @@ namespace frt::conformance {
 // False in a build with a sanitizer, which brings functions of its own.
 bool counts_allocations() noexcept;
 
-// How often `call` allocates on this thread, by code of the file that has `function`. Up to 256
-// allocations are looked at.
+// How often `call` allocates on this thread, by code of the file that has `function`.
 uint64_t allocations_of(const void* function, const std::function<void()>& call);
 
 }  // namespace frt::conformance

@@ -10,6 +10,8 @@
 #include <span>
 #include <utility>
 
+#include "opened.hpp"
+
 namespace frt::conformance {
 
 core::Config config_of(const std::vector<core::OptionSpec>& schema,
@@ -39,9 +41,7 @@ core::Config config_of(const std::vector<core::OptionSpec>& schema,
 
 Backend::Backend(const std::string& path, uint32_t ordinal, const std::vector<Option>& options)
     : ordinal_(ordinal) {
-  core::LoadRequest request;
-  request.path = path;
-  const core::LoadedPlugin& loaded = core::load_plugin(request);
+  const core::LoadedPlugin& loaded = loaded_plugin(path);
   if (loaded.card.kind != FRT_PLUGIN_BACKEND) {
     throw Error(FRT_ERR_INVALID_ARGUMENT, path + " is not a backend plugin");
   }

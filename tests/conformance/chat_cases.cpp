@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "broken_rule.hpp"
 #include "check.hpp"
 #include "lm/chat/stream.hpp"
 #include "made_text.hpp"
@@ -15,10 +16,6 @@ namespace frt::conformance {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-[[noreturn]] void fail(const std::string& text) {
-  throw Error(FRT_ERR_MISMATCH, text);
-}
 
 Json user_says(const std::string& content) {
   return Json::array({{{"role", "user"}, {"content", content}}});
@@ -141,8 +138,9 @@ void defaults(const Subject& subject) {
     }
     if (!value.is_array()) fail("generation_defaults: \"stop_token_ids\" is no list");
     for (const Json& id : value) {
-      const bool is_id = id.is_number_integer() && id.get<int64_t>() >= 0 &&
-                         chat.decode({static_cast<int32_t>(id.get<int64_t>())}).status == FRT_OK;
+      const int64_t number = id.is_number_integer() ? id.get<int64_t>() : -1;
+      const bool is_id = number >= 0 && number <= INT32_MAX &&
+                         chat.decode({static_cast<int32_t>(number)}).status == FRT_OK;
       if (!is_id) {
         fail("generation_defaults: stop_token_ids has " + io::json_text(id) +
              ", which is no id of the tokenizer");
@@ -196,6 +194,37 @@ std::string call_of(const Json& form) {
   return written + text(calls.at("end"));
 }
 
+// Whether `text` is `before` with more behind it; null is a text without characters.
+bool has_grown(const Json& before, const Json& text) {
+  const auto characters = [](const Json& value) {
+    return value.is_string() ? value.get<std::string>() : std::string();
+  };
+  return characters(text).starts_with(characters(before));
+}
+
+// What parse says of an answer that may go on, each time it has one character more.
+void require_growth(const host::TextModel& model, const std::string& text) {
+  std::string part;
+  Json before = comparable(model.parse("", kTools, kPlainAnswer, 0));
+  for (const std::string& character : whole_characters(text, 1)) {
+    part += character;
+    const Json found = comparable(model.parse(part, kTools, kPlainAnswer, 0));
+    if (found.at("complete") != false) {
+      fail("parse of `" + part + "` without FRT_CHAT_FINAL says \"complete\": " +
+           io::json_text(found.at("complete")) + "; a text that may go on is not complete");
+    }
+    const Json &calls = found.at("calls"), &calls_before = before.at("calls");
+    const bool calls_stay = calls.size() >= calls_before.size() &&
+                            std::equal(calls_before.begin(), calls_before.end(), calls.begin());
+    if (!calls_stay || !has_grown(before.at("content"), found.at("content")) ||
+        !has_grown(before.at("reasoning"), found.at("reasoning"))) {
+      fail("parse without FRT_CHAT_FINAL takes back what it reported: of `" + part + "` it is " +
+           io::json_text(found) + ", one character before " + io::json_text(before));
+    }
+    before = found;
+  }
+}
+
 void answers(const Subject& subject) {
   const MadeChat chat(subject);
   const host::TextModel& model = chat.model();
@@ -222,6 +251,7 @@ void answers(const Subject& subject) {
     }
   }
   for (const std::string& text : texts) {
+    require_growth(model, text);
     const Json expected = comparable(model.parse(text, kTools, kPlainAnswer));
     for (const std::size_t bytes : {std::size_t{1}, std::size_t{3}, text.size() + 1}) {
       host::ChatStream stream(model, kTools, kPlainAnswer);

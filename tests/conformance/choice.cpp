@@ -12,13 +12,11 @@
 
 namespace frt::conformance {
 
-// Whether the choice leaves no case out.
 bool is_full(const Choice& choice) {
   return choice.filter.empty() && choice.names.empty() && choice.parts == 1 &&
          choice.seconds == 0 && !choice.one_of_each;
 }
 
-// "3/16".
 void read_part(const std::string& text, Choice& choice) {
   int end = 0;
   if (std::sscanf(text.c_str(), "%d/%d%n", &choice.part, &choice.parts, &end) != 2 ||
@@ -29,7 +27,6 @@ void read_part(const std::string& text, Choice& choice) {
   }
 }
 
-// The names in a file, one a line.
 std::set<std::string> read_names(const std::string& path) {
   std::ifstream file(path);
   if (!file) throw Error(FRT_ERR_NOT_FOUND, "--cases: cannot read " + path);
@@ -59,7 +56,6 @@ Items one_of_each(const Items& all) {
 
 }  // namespace
 
-// Those of the plugin come first, in their order.
 Items chosen_cases(const std::vector<PluginCase>& of_plugin, const Suite& suite,
                    const Choice& choice) {
   Items all, chosen;

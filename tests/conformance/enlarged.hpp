@@ -74,6 +74,17 @@ class Enlarged {
   alignas(Struct) unsigned char bytes_[sizeof(Struct) + 2 * std::size_t{kLonger}];
 };
 
+// Where the last member of a struct begins. Where a member was added behind it, this does not
+// compile, but for one that fits into the padding at the end.
+#define FRT_LAST_MEMBER(Struct, member) \
+  frt::conformance::last_member<Struct, offsetof(Struct, member), sizeof(Struct::member)>()
+template <class Struct, std::size_t kOffset, std::size_t kBytes>
+constexpr std::size_t last_member() {
+  static_assert(sizeof(Struct) - kOffset - kBytes < alignof(Struct),
+                "name the member that is the last one now");
+  return kOffset;
+}
+
 // `size`: of the part that the earlier version has.
 template <class Struct>
 class Shortened {

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "broken_rule.hpp"
 #include "check.hpp"
 #include "made_text.hpp"
 #include "plugin_cases.hpp"
@@ -23,10 +24,6 @@ namespace {
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinite = std::numeric_limits<float>::infinity();
-
-[[noreturn]] void fail(const std::string& text) {
-  throw Error(FRT_ERR_MISMATCH, text);
-}
 
 const Subject& with_checkpoint(const Subject& subject) {
   needs_checkpoint(subject);
@@ -131,6 +128,27 @@ void require_rows(const std::vector<float>& chunk, const std::vector<float>& bef
           what);
 }
 
+// A policy takes FRT_CONTINUE_CLEAN for the delays that it was trained with, if for any.
+void require_clean(const PolicyRig& rig, frt_policy_previous previous, std::vector<float> before) {
+  const frt_policy_info& info = rig.info();
+  previous.mode = FRT_CONTINUE_CLEAN;
+  previous.rows = info.horizon;
+  for (const uint32_t delay : {info.horizon, 1u}) {
+    const std::string what = "FRT_CONTINUE_CLEAN with a delay of " + std::to_string(delay);
+    previous.delay = delay;
+    previous.actions = before.data();
+    const std::vector<float> chunk = rig.infer();
+    const Reply reply = set_continuation(rig, previous);
+    if (reply.status == FRT_OK) {
+      require_rows(continued(rig, previous, before), before, std::size_t{delay} * info.action_dim,
+                   what + " against the previous chunk");
+      continue;
+    }
+    require_refusal(reply, "set_continuation with " + what, FRT_ERR_UNSUPPORTED);
+    compare(rig.infer(), chunk, what + " is refused, but changed what was there");
+  }
+}
+
 void continuation(const Subject& subject) {
   MadePolicy made(subject);
   PolicyRig& rig = *made.rig;
@@ -196,14 +214,7 @@ void continuation(const Subject& subject) {
     spoiled.back() = value;
     refused("with a last action of " + std::to_string(value), pulled);
   }
-  frt_policy_previous clean = pulled;
-  clean.mode = FRT_CONTINUE_CLEAN;
-  clean.delay = info.horizon;
-  spoiled = before;
-  const Reply reply = set_continuation(rig, clean);
-  if (reply.status != FRT_OK) {
-    require_refusal(reply, "set_continuation with FRT_CONTINUE_CLEAN", FRT_ERR_UNSUPPORTED);
-  }
+  require_clean(rig, previous, before);
 }
 
 // ---- what is written -----------------------------------------------------------------------

@@ -21,9 +21,11 @@
 #include <string>
 #include <vector>
 
+#include "broken_rule.hpp"
 #include "check.hpp"
 #include "enlarged.hpp"
 #include "made_model.hpp"
+#include "opened.hpp"
 #include "plugin_cases.hpp"
 #include "raw_model.hpp"
 
@@ -31,10 +33,6 @@ namespace frt::conformance {
 namespace {
 
 enum class Age { kBare, kPlain, kOldest, kNewer };
-
-[[noreturn]] void fail(const std::string& text) {
-  throw Error(FRT_ERR_ABI, text);
-}
 
 class OtherHost {
  public:
@@ -107,7 +105,7 @@ bool is_refusal_of_a_version(frt_status status) {
 class Opened {
  public:
   Opened(const Subject& subject, const OtherHost& host, Age age)
-      : age_(age), loaded_(load(subject)), sender_(plugin_sender(loaded_.card.id)) {
+      : age_(age), loaded_(loaded_plugin(subject.plugin)), sender_(plugin_sender(loaded_.card.id)) {
     const core::Config config = config_of(loaded_.schema.plugin_options, {}, "plugin");
     Enlarged<frt_config> longer(*config.c());
     status_ = contain(sender_, "open", [&] {
@@ -134,14 +132,14 @@ class Opened {
     if (status == FRT_OK) return;
     const std::string what = sender_ + ": `" + function + "` ";
     if (!has_words(error)) {
-      fail(what + "returns " + status_name(status) +
-           " without a message; say in frt_error what the host lacks");
+      fail_abi(what + "returns " + status_name(status) +
+               " without a message; say in frt_error what the host lacks");
     }
     if (!is_newer() || is_refusal_of_a_version(status)) {
       throw Warn{what + "refuses: " + error.message};
     }
-    fail(what + "refuses a newer host, which has all that this one has, with " +
-         status_name(status) + ": " + error.message);
+    fail_abi(what + "refuses a newer host, which has all that this one has, with " +
+             status_name(status) + ": " + error.message);
   }
   template <HasContract Table>
   Table table(const char* id) const {
@@ -154,12 +152,6 @@ class Opened {
   const std::string& sender() const { return sender_; }
 
  private:
-  static const core::LoadedPlugin& load(const Subject& subject) {
-    core::LoadRequest request;
-    request.path = subject.plugin;
-    return core::load_plugin(request);
-  }
-
   Age age_;
   const core::LoadedPlugin& loaded_;
   std::string sender_;
@@ -200,7 +192,7 @@ void use_backend(const Subject& subject, const Opened& opened) {
   }
   frt_error error{};
   ask_sized<frt_device_info>(
-      opened, "device_info", offsetof(frt_device_info, numerics), [&](frt_device_info* out) {
+      opened, "device_info", FRT_LAST_MEMBER(frt_device_info, numerics), [&](frt_device_info* out) {
         return table.device_info(opened.handle(), subject.device, out, &error);
       });
   Enlarged<frt_config> longer(*config.c());
@@ -212,16 +204,17 @@ void use_backend(const Subject& subject, const Opened& opened) {
 // What a newer host gives and asks of a model's extensions.
 void use_extensions(const Opened& opened, const frt_model_v1& table, frt_model model) {
   const std::string& sender = opened.sender();
-  ask_sized<frt_model_info>(opened, "info", offsetof(frt_model_info, scratch_bytes),
+  ask_sized<frt_model_info>(opened, "info", FRT_LAST_MEMBER(frt_model_info, scratch_bytes),
                             [&](frt_model_info* out) { return table.info(model, out); });
   if (const auto role = find_extension<frt_role_lm_v1>(table, model, FRT_EXT_ROLE_LM, sender)) {
-    ask_sized<frt_lm_info>(opened, "info of " FRT_EXT_ROLE_LM, offsetof(frt_lm_info, bias_capacity),
+    ask_sized<frt_lm_info>(opened, "info of " FRT_EXT_ROLE_LM,
+                           FRT_LAST_MEMBER(frt_lm_info, bias_capacity),
                            [&](frt_lm_info* out) { return role->info(model, out); });
   }
   if (const auto role =
           find_extension<frt_role_policy_v1>(table, model, FRT_EXT_ROLE_POLICY, sender)) {
     ask_sized<frt_policy_info>(opened, "info of " FRT_EXT_ROLE_POLICY,
-                               offsetof(frt_policy_info, vision),
+                               FRT_LAST_MEMBER(frt_policy_info, prefix),
                                [&](frt_policy_info* out) { return role->info(model, out); });
     Enlarged<frt_policy_shape> shape;
     frt_shape_key key = 0;
@@ -232,13 +225,13 @@ void use_extensions(const Opened& opened, const frt_model_v1& table, frt_model m
   if (const auto role =
           find_extension<frt_role_critic_v1>(table, model, FRT_EXT_ROLE_CRITIC, sender)) {
     ask_sized<frt_critic_info>(opened, "info of " FRT_EXT_ROLE_CRITIC,
-                               offsetof(frt_critic_info, value),
+                               FRT_LAST_MEMBER(frt_critic_info, value),
                                [&](frt_critic_info* out) { return role->info(model, out); });
   }
   if (const auto robot =
           find_extension<frt_observation_v1>(table, model, FRT_EXT_OBSERVATION, sender)) {
     ask_sized<frt_observation_info>(
-        opened, "info of " FRT_EXT_OBSERVATION, offsetof(frt_observation_info, metadata),
+        opened, "info of " FRT_EXT_OBSERVATION, FRT_LAST_MEMBER(frt_observation_info, metadata),
         [&](frt_observation_info* out) { return robot->info(model, out); });
   }
   if (const auto text = find_extension<frt_tokenizer_v1>(table, model, FRT_EXT_TOKENIZER, sender)) {

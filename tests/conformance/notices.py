@@ -3,7 +3,7 @@
 """Every reference of the conformance cases notices a backend that computes something else, even
 where the backend under test and the reference backend are wrong in the same way.
 
-    notices.py <frt-plugin-check> <spoiled plugin> <CPU plugin>
+    notices.py <frt-plugin-check> <backend with defects> <CPU plugin>
 """
 import os
 import pathlib
@@ -13,8 +13,8 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 import one_core  # noqa: E402
 
-# The operator that is spoiled, and cases of it that take a moment.
-SPOILED = {
+# The operator with a defect, and cases of it that take a moment.
+OPERATORS = {
     "frt.embed/1": "frt.embed/1 bf16 to f32",
     "frt.select_tokens/1": "frt.select_tokens/1 decode",
     "frt.last_rows/1": "frt.last_rows/1 bf16 verify",
@@ -54,7 +54,7 @@ ANSWERS = [
     ({"FRT_CONFUSED": DECLINED}, DECLINED_CASES, [], 1, "answers wrong arguments with FRT_ERR_UNSUPPORTED"),
     # Two of three experts have more than 128 rows, which rounding does not explain away.
     ({}, EXPERTS, ["--once"], 0, " 0 failed"),
-    ({"FRT_SPOILED": "frt.moe_experts/1"}, EXPERTS, ["--once", "--activations", "fp4"], 1, "row "),
+    ({"FRT_TEST_DEFECT": "frt.moe_experts/1"}, EXPERTS, ["--once", "--activations", "fp4"], 1, "row "),
     # A kernel variant that no case ran.
     ({}, "frt.silu_mul/1 bf16 7x33", [], 0, " 0 failed"),
     ({}, "frt.silu_mul/1 bf16 7x33", ["--all-variants"], 1, "`frt.rms_norm/1 kernel`, and no case ran it"),
@@ -64,10 +64,10 @@ ANSWERS = [
     ({"FRT_NARROW": "frt.rms_norm/1"}, "frt.rms_norm/1 f32 f32 2x3", [], 1, "nothing was checked"),
     # A copy_peer in the order of both streams, and one that is not.
     ({}, PEERS, [], 0, " 0 failed"),
-    ({"FRT_SPOILED": "copy_peer"}, PEERS, [], 1, "not in the order of both streams"),
+    ({"FRT_TEST_DEFECT": "copy_peer"}, PEERS, [], 1, "not in the order of both streams"),
     # Words that are given once, and words that stay.
     ({}, WORDS, [], 0, " 0 failed"),
-    ({"FRT_SPOILED": "last_error"}, WORDS, [], 1, "when they were given"),
+    ({"FRT_TEST_DEFECT": "last_error"}, WORDS, [], 1, "when they were given"),
 ]
 
 
@@ -82,23 +82,23 @@ def check(program, plugin, cases, reference, *options, **how):
 def main():
     program, plugin, cpu = sys.argv[1:]
     wrong = []
-    for operator, cases in SPOILED.items():
+    for operator, cases in OPERATORS.items():
         status, said = check(program, plugin, cases, plugin)
         if status != 0:
             wrong.append(f"{operator} fails as it is:\n{said}")
             continue
-        status, said = check(program, plugin, cases, plugin, FRT_SPOILED=operator)
+        status, said = check(program, plugin, cases, plugin, FRT_TEST_DEFECT=operator)
         # Not merely a difference between two backends, nor a refusal.
         noticed = [line for line in said.splitlines()
                    if line.startswith("FAIL") and ("by its header" in line or "by the header" in line)]
         if status != 1 or not noticed:
-            wrong.append(f"{operator}, spoiled, is not noticed:\n{said}")
-    spoiled = len(wrong)
+            wrong.append(f"{operator} with a defect is not noticed:\n{said}")
+    unnoticed = len(wrong)
     for how, cases, options, expected, words in ANSWERS:
         status, said = check(program, plugin, cases, cpu, *options, **how)
         if status != expected or words not in said:
             wrong.append(f"{how} {options} is not taken as it is meant:\n{said}")
-    print(f"{len(SPOILED) - spoiled} of {len(SPOILED)} spoiled operators noticed")
+    print(f"{len(OPERATORS) - unnoticed} of {len(OPERATORS)} operators with a defect noticed")
     for text in wrong:
         print(text)
     return 1 if wrong else 0

@@ -6,12 +6,10 @@
 #include <frt/error.hpp>
 #include <string_view>
 
+#include "broken_rule.hpp"
+
 namespace frt::conformance {
 namespace {
-
-[[noreturn]] void fail(const std::string& text) {
-  throw Error(FRT_ERR_MISMATCH, text);
-}
 
 std::string number(double value) {
   char text[40];

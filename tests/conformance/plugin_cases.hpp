@@ -33,10 +33,11 @@ struct PluginCase {
   std::string name;
   // Throws frt::Error, Skip or Warn.
   std::function<void(const Subject&)> body;
+  bool stops = false;  // where it fails, no case after it can be judged
 };
 
-// The cases of a backend or a model (FRT_PLUGIN_*), in order: where one fails those after it cannot
-// be judged. A file whose card cannot be read has kind 0, and only the case that says so.
+// The cases of a backend or a model (FRT_PLUGIN_*), in order. A file whose card cannot be read has
+// kind 0, and only the case that says so.
 std::vector<PluginCase> plugin_cases(uint32_t kind);
 
 // The cases of a model, after those.

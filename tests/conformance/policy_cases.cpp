@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "bench/state_check.hpp"
+#include "broken_rule.hpp"
 #include "check.hpp"
 #include "made_model.hpp"
 #include "plugin_cases.hpp"
@@ -25,10 +26,6 @@ namespace frt::conformance {
 namespace {
 
 constexpr uint64_t kChunks = 3;  // where runs are compared
-
-[[noreturn]] void fail(const std::string& text) {
-  throw Error(FRT_ERR_MISMATCH, text);
-}
 
 std::vector<Chunk> chunks(const Subject& subject, bool eager) {
   const Made made(subject, eager);

@@ -17,19 +17,15 @@ bool has_words(const frt_error& error) {
   return error.message[0] != '\0';
 }
 
-ModelDevice::ModelDevice(const Subject& subject) {
-  core::LoadRequest request;
-  request.path = subject.backend.empty() ? subject.reference : subject.backend;
-  const core::LoadedPlugin& loaded = core::load_plugin(request);
-  plugin_ = std::make_unique<core::OpenPlugin>(
-      loaded, config_of(loaded.schema.plugin_options, {}, "plugin"), services_);
-  const core::Config config = config_of(loaded.schema.options, {}, "device");
+ModelDevice::ModelDevice(const Subject& subject)
+    : backend_(subject.backend.empty() ? subject.reference : subject.backend) {
+  const core::Config config = config_of(backend_.loaded.schema.options, {}, "device");
   core::ContextOptions options;
   options.name = "checked";
-  options.backend_id = loaded.card.id;
-  options.kernels = &plugin_->require<frt_kernels_v1>(FRT_EXT_KERNELS);
-  context_ = core::open_context(plugin_->require<frt_backend_v1>(FRT_EXT_BACKEND),
-                                plugin_->handle(), 0, config.c(), options);
+  options.backend_id = backend_.loaded.card.id;
+  options.kernels = &backend_.plugin.require<frt_kernels_v1>(FRT_EXT_KERNELS);
+  context_ = core::open_context(backend_.plugin.require<frt_backend_v1>(FRT_EXT_BACKEND),
+                                backend_.plugin.handle(), 0, config.c(), options);
 }
 
 void ModelDevice::close() {
@@ -46,22 +42,13 @@ ModelDevice::~ModelDevice() {
   }
 }
 
-const core::LoadedPlugin& RawModel::load(const Subject& subject) {
-  core::LoadRequest request;
-  request.path = subject.plugin;
-  return core::load_plugin(request);
-}
-
 RawModel::RawModel(const Subject& subject)
-    : subject_(subject),
-      loaded_(load(subject)),
-      plugin_(loaded_, config_of(loaded_.schema.plugin_options, {}, "plugin"), services_),
-      device_(subject) {}
+    : subject_(subject), opened_(subject.plugin), device_(subject) {}
 
 Creation RawModel::create(const std::string& checkpoint, const std::vector<Option>& more) const {
   const core::Config config =
-      config_of(loaded_.schema.options, with_options(subject_.options, more), "model");
-  const auto& table = plugin_.require<frt_model_v1>(FRT_EXT_MODEL);
+      config_of(loaded().schema.options, with_options(subject_.options, more), "model");
+  const auto& table = opened_.plugin.require<frt_model_v1>(FRT_EXT_MODEL);
   frt_model_params params{};
   params.struct_size = sizeof(params);
   params.context = device_.context();
@@ -72,7 +59,7 @@ Creation RawModel::create(const std::string& checkpoint, const std::vector<Optio
   Creation made;
   frt_model model = nullptr;
   made.status = contain(sender(), "create", [&] {
-    return table.create(plugin_.handle(), &params, &model, &made.error);
+    return table.create(opened_.plugin.handle(), &params, &model, &made.error);
   });
   if (made.status != FRT_OK) return made;
   if (!model) throw Error(FRT_ERR_ABI, sender() + ": `create` returns FRT_OK and no model");

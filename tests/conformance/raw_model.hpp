@@ -4,14 +4,11 @@
 #pragma once
 
 #include <frt/model.h>
-#include <frt/core/log.hpp>
-#include <frt/core/plugin.hpp>
-#include <frt/core/services.hpp>
 
-#include <memory>
 #include <string>
 #include <vector>
 
+#include "opened.hpp"
 #include "plugin_cases.hpp"
 
 namespace frt::conformance {
@@ -31,9 +28,7 @@ class ModelDevice {
   void close();
 
  private:
-  core::Log log_;
-  core::HostServices services_{log_};
-  std::unique_ptr<core::OpenPlugin> plugin_;
+  OpenedPlugin backend_;
   frt_context context_ = nullptr;
 };
 
@@ -46,8 +41,8 @@ struct Creation {
 class RawModel {
  public:
   explicit RawModel(const Subject& subject);
-  const core::LoadedPlugin& loaded() const { return loaded_; }
-  std::string sender() const { return plugin_.sender(); }
+  const core::LoadedPlugin& loaded() const { return opened_.loaded; }
+  std::string sender() const { return opened_.plugin.sender(); }
   // With the options of the subject and `more` over them. Throws FRT_ERR_ABI for a success without
   // a model, and what config_of() does.
   Creation create(const std::string& checkpoint, const std::vector<Option>& more) const;
@@ -55,13 +50,8 @@ class RawModel {
   void close_device() { device_.close(); }
 
  private:
-  static const core::LoadedPlugin& load(const Subject& subject);
-
   const Subject& subject_;
-  const core::LoadedPlugin& loaded_;
-  core::Log log_;
-  core::HostServices services_{log_};
-  core::OpenPlugin plugin_;
+  OpenedPlugin opened_;
   ModelDevice device_;
 };
 

@@ -12,16 +12,13 @@
 #include <string_view>
 #include <vector>
 
+#include "broken_rule.hpp"
 #include "check.hpp"
 #include "made_text.hpp"
 #include "plugin_cases.hpp"
 
 namespace frt::conformance {
 namespace {
-
-[[noreturn]] void fail(const std::string& text) {
-  throw Error(FRT_ERR_MISMATCH, text);
-}
 
 // Words in ASCII, which every tokenizer of a language model spells.
 const std::vector<std::string> kWords = {

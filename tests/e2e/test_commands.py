@@ -71,7 +71,7 @@ plugin = "test.model"
 device = "d"
 checkpoint = "synthetic:x"
 """)
-        result = self.check(DEVICE, "-q", "--plugin-dir", os.environ["FRT_FAULTY_PLUGIN_DIR"], "run", manifest,
+        result = self.check(DEVICE, "-q", "--plugin-dir", os.environ["FRT_DEFECT_PLUGIN_DIR"], "run", manifest,
                             "-p", "x", env={"FRT_TEST_DEFECT": "create_long_text"})
         self.assertEqual(result.stderr.count("\u4e2d" * 1000), 1)
         self.assertIn("error test.model: \u4e2d", result.stderr)

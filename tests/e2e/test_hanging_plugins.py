@@ -9,7 +9,7 @@ import unittest
 
 from support import HOST, OK, TIMEOUT, HostTest, clean_environment
 
-PLUGINS = os.environ["FRT_FAULTY_PLUGIN_DIR"]
+PLUGINS = os.environ["FRT_DEFECT_PLUGIN_DIR"]
 
 
 class Hanging(HostTest):

@@ -343,7 +343,7 @@ class Rollouts(Episodes):
         self.assertEqual(episode["chunk_tick"][1][:3], (0, 3, 8))
 
     def test_a_policy_that_is_too_slow_misses_deadlines_and_the_safe_action_is_sent(self):
-        report = self.rollout(self.robot('hz = 500\nsafe_action = "stop"', "work = 40"), "-n", 1, "--realtime",
+        report = self.rollout(self.robot('hz = 500\nsafe_action = "stop"', "delay_ms = 50"), "-n", 1, "--realtime",
                               "--record", "one", "--json")
         self.assertGreater(report["deadline_miss_total"], 0)
         episode = read_npz(self.folder / "one/episode_000000.npz")

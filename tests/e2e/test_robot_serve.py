@@ -248,7 +248,7 @@ class Protocol(Serving):
 
     def test_a_request_that_nobody_waits_for_any_more_is_in_the_log(self):
         log = self.folder / "requests.jsonl"
-        client = Client(self.serve(f'request_log = "{log}"\ndeadline_ms = 100', "work = 300"))
+        client = Client(self.serve(f'request_log = "{log}"\ndeadline_ms = 100', "delay_ms = 500"))
         self.assertIn("deadline_ms", client.infer(self.observation()))
         end = time.monotonic() + 60
         while not log.read_text(encoding="utf-8"):      # the inference goes on
@@ -260,7 +260,7 @@ class Protocol(Serving):
         self.assertGreater(line["seconds"], 0.1)
 
     def test_every_client_is_told_when_the_server_ends(self):
-        port = self.serve("deadline_ms = 60000", "work = 50")
+        port = self.serve("deadline_ms = 60000", "delay_ms = 100")
         idle, asking = Client(port), Client(port)
         asking.send(pack(self.observation()))
         while self.server.metrics()["requests_total"] < 1:
@@ -315,7 +315,7 @@ class Protocol(Serving):
         self.assertIn("actions", client.infer(self.observation()))
 
     def test_a_ping_is_answered_while_an_inference_runs(self):
-        port = self.serve("deadline_ms = 60000", "work = 300")
+        port = self.serve("deadline_ms = 60000", "delay_ms = 2000")
         client = Client(port)
         client.send(pack(self.observation()))
         client.send(b"alive?", 9)
@@ -450,14 +450,14 @@ class BadInput(Refusing):
         self.assertIn("actions", Client(port).infer(self.observation()))
 
     def test_an_inference_that_takes_too_long_is_answered_at_its_deadline(self):
-        port = self.serve("deadline_ms = 30", "work = 400")
+        port = self.serve("deadline_ms = 30", "delay_ms = 500")
         start = time.monotonic()
         self.refused(port, self.observation(), "deadline_ms")
         self.assertLess(time.monotonic() - start, 20)
         self.assertIn("frt_robot_deadline_miss_total 1", get(port, "/metrics")[1])
 
     def test_a_second_request_before_the_reply_is_refused(self):
-        port = self.serve("deadline_ms = 60000", "work = 200")
+        port = self.serve("deadline_ms = 60000", "delay_ms = 2000")
         client = Client(port)
         client.send(pack(self.observation()))
         client.send(pack(self.observation()))
@@ -488,7 +488,7 @@ class BadInput(Refusing):
         self.assertIn("actions", Client(port).infer(observation))
 
     def test_an_observation_that_waited_too_long_is_not_used(self):
-        port = self.serve("stale_ms = 1\ndeadline_ms = 60000", "work = 60")
+        port = self.serve("stale_ms = 1\ndeadline_ms = 60000", "delay_ms = 100")
         clients = [Client(port) for _ in range(3)]
         for client in clients:
             client.send(pack(self.observation()))

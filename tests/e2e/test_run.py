@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """frt-host run, chat and bench with real models."""
 import json
+import os
 import re
 import signal
 import subprocess
@@ -152,10 +153,11 @@ class Run(HostTest):
         self.assertEqual(process.wait(timeout=TIMEOUT), FAILED)
 
     def test_ctrl_c_ends_the_reading_of_a_prompt_between_its_chunks(self):
-        (self.folder / "long.txt").write_text("word " * 3000)
-        manifest = self.demo(options="prefill_chunk = 1\nmax_context = 4096",
-                             extra='[host.lm]\nmodel = "m"\ncapsule_dir = "capsules"\n')
-        terminal = Terminal(self, "run", manifest, "--prompt-file", "long.txt", "-n", 1,
+        (self.folder / "long.txt").write_text("word " * 600)
+        manifest = self.model_manifest("synthetic:none", plugin="test.scripted",
+                                       options="prefill_chunk = 1\nprefill_delay_us = 10000\nmax_context = 4096",
+                                       extra='[host.lm]\nmodel = "m"\ncapsule_dir = "capsules"\n')
+        terminal = Terminal(self, "--plugin-dir", os.environ["FRT_SCRIPTED_PLUGIN_DIR"], "run", manifest, "--prompt-file", "long.txt", "-n", 1,
                             "--save-capsule", "half")
         terminal.expect(b"prompt    [")  # the bar, drawn while it is read
         terminal.process.send_signal(signal.SIGINT)

@@ -103,9 +103,13 @@ class Answers(unittest.TestCase):
 
     def test_an_answer_is_cancelled(self):
         with self.model.generate(PROMPT, max_tokens=100000, ignore_stops=True, stream=True) as stream:
-            threading.Timer(0.05, stream.cancel).start()
-            for _ in stream:
+            pieces = iter(stream)
+            next(pieces)    # it is being written
+            canceller = threading.Thread(target=stream.cancel)
+            canceller.start()
+            for _ in pieces:
                 pass
+            canceller.join()
             self.assertEqual(stream.result().finish, "cancelled")
         stream = self.model.generate(PROMPT, max_tokens=100000, ignore_stops=True, stream=True)
         with self.assertRaises(frt.NotReady):
@@ -113,14 +117,14 @@ class Answers(unittest.TestCase):
         stream.close()
 
     def test_a_task_that_is_cancelled_ends_its_answer(self):
-        async def work():
+        async def work(delay):
             task = asyncio.ensure_future(self.model.agenerate(PROMPT, max_tokens=100000, ignore_stops=True))
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(delay)
             task.cancel()
             with self.assertRaises(asyncio.CancelledError):
                 await task
-        for _ in range(10):
-            asyncio.run(work())
+        for i in range(10):
+            asyncio.run(work(0.001 * i))
         self.assertTrue(self.model.generate(PROMPT, max_tokens=4, greedy=True))
 
     def test_coroutines_answer_beside_each_other(self):

@@ -7,8 +7,8 @@
 // The checkpoint is one safetensors file with `weight` and `prompts`, f32; H and the image size are
 // options. It reads u8 images "observation/image", "observation/image_1" ... of exactly its size
 // and the state "observation/state". Token 0 of an instruction is the sum of its bytes modulo P,
-// its bytes follow. Option `work` puts so many products of 512 x 512 before the chunk, so that it
-// takes time. A state of 1e38 makes a chunk that is not finite.
+// its bytes follow. Option `delay_ms` lets a chunk take that long at least. A state of 1e38 makes a
+// chunk that is not finite.
 #include <frt/capsule.h>
 #include <frt/model.h>
 #include <frt/observation.h>
@@ -18,6 +18,7 @@
 #include <frt/role/policy.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <frt/exec.hpp>
@@ -26,6 +27,7 @@
 #include <frt/plugin.hpp>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -35,12 +37,11 @@ constexpr frt_config_option kOptions[] = {
     {"views", FRT_CONFIG_INT, 0, "1", nullptr, 1, 4, "camera images"},
     {"image", FRT_CONFIG_INT, 0, "28", nullptr, 1, 512, "pixels of a side"},
     {"steps", FRT_CONFIG_INT, 0, "10", nullptr, 1, 100, "denoising steps it claims to make"},
-    {"work", FRT_CONFIG_INT, 0, "0", nullptr, 0, 100000, "products before the chunk"},
+    {"delay_ms", FRT_CONFIG_INT, 0, "0", nullptr, 0, 60000, "waited before each chunk"},
 };
 constexpr frt_config_schema_v1 kSchema = frt::config_schema(frt::kNoOptions, kOptions);
 
 constexpr uint32_t kMaxPrompt = 48;
-constexpr int32_t kWorkWidth = 512;
 
 frt_weight f32_weight(const frt::Buffer& buffer, uint64_t rows, uint64_t cols) {
   frt_weight weight{};
@@ -100,9 +101,8 @@ class LinearPolicy {
     length_ = port("prompt_length", sizeof(int32_t));
     noise_ = port("noise", values * sizeof(float));
     actions_ = port("actions", values * sizeof(float));
-    work_ = port("work", 3 * sizeof(float) * kWorkWidth * kWorkWidth);
     words_ = context_.alloc(FRT_SPACE_HOST_PINNED, (kMaxPrompt + 1) * sizeof(int32_t), "words");
-    capture(values, static_cast<int>(options.get_int("work")));
+    capture(values, std::chrono::milliseconds(options.get_int("delay_ms")));
 
     names_ = R"([{"name":"observation/state","kind":"state","shape":[)" +
              std::to_string(info_.state_dim) + "]}";
@@ -219,7 +219,7 @@ class LinearPolicy {
   }
 
  private:
-  void capture(uint64_t values, int work) {
+  void capture(uint64_t values, std::chrono::milliseconds delay) {
     frt::Kernel<frt_linear_args> linear;
     frt::Kernel<frt_embed_args> embed;
     frt::Kernel<frt_binary_args> add;
@@ -231,18 +231,12 @@ class LinearPolicy {
     sum_ = context_.alloc(FRT_SPACE_DEVICE, 2 * values * sizeof(float), "sum");
     graph_ = context_.create_graph("infer", 1);
     graph_.capture(info_.default_steps, [=, this](const frt::Recorder& recorder) {
+      if (delay.count() > 0) {
+        context_.call(recorder.backend_stream(), [delay] { std::this_thread::sleep_for(delay); });
+      }
       const auto width = static_cast<int64_t>(values);
       frt_linear_args product{};
       product.x_dtype = product.y_dtype = FRT_DTYPE_F32;
-      product.rows = kWorkWidth;
-      product.x_stride = product.y_stride = kWorkWidth;
-      product.weight = f32_weight(work_, kWorkWidth, kWorkWidth);
-      auto* scratch = work_.pointer<float>();
-      for (int i = 0; i < work; ++i) {
-        product.x = scratch + kWorkWidth * kWorkWidth * (1 + i % 2);
-        product.y = scratch + kWorkWidth * kWorkWidth * (2 - i % 2);
-        linear(recorder, product);
-      }
       product.rows = 1;
       product.x = state_.pointer();
       product.x_stride = info_.state_dim;
@@ -275,7 +269,7 @@ class LinearPolicy {
 
   frt::Context context_;
   frt::Stream stream_;
-  frt::Buffer weight_, prompts_, images_, mask_, state_, tokens_, length_, noise_, actions_, work_;
+  frt::Buffer weight_, prompts_, images_, mask_, state_, tokens_, length_, noise_, actions_;
   frt::Buffer words_, sum_;
   frt::Graph graph_;
   frt_policy_info info_{};

@@ -235,7 +235,8 @@ Next Script::next(std::span<const int32_t> history, std::size_t prompt, bool gen
   next.token = at < text.size() ? static_cast<unsigned char>(text[at]) : kTurnEnd;
   if (generated && reply && reply->fault_after == asked.written && asked.written > 0 &&
       reply->struck.fetch_add(1) < reply->fault_times) {
-    next.fails = reply->stall_us == 0;
+    next.stalls = reply->stall_us > 0;
+    next.fails = !next.stalls;
     next.delay_us += reply->stall_us;
   }
   return next;

@@ -57,6 +57,7 @@ struct Next {
   int32_t token = kTextEnd;
   uint64_t delay_us = 0;
   bool fails = false;
+  bool stalls = false;
 };
 
 class Script {

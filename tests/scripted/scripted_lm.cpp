@@ -15,6 +15,7 @@
 #include <bit>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -45,6 +46,8 @@ constexpr frt_config_option kOptions[] = {
     {"destroy_seconds", FRT_CONFIG_INT, 0, "0", nullptr, 0, 3600, "that destroying it takes"},
     {"loads_after", FRT_CONFIG_STRING, 0, "", nullptr, 0, 0,
      "a file: the model is not loaded before it is there; empty: at once"},
+    {"stall_file", FRT_CONFIG_STRING, 0, "", nullptr, 0, 0,
+     "made when a step stalls, or when create_seconds or destroy_seconds begin; empty: none"},
 };
 constexpr frt_config_schema_v1 kSchema = frt::config_schema(frt::kNoOptions, kOptions);
 
@@ -72,7 +75,8 @@ class ScriptedLm {
     script_ = std::make_unique<Script>(std::string(config.get_string("script")),
                                        static_cast<uint64_t>(config.get_int("token_delay_us")));
     prefill_delay_us_ = static_cast<uint64_t>(config.get_int("prefill_delay_us"));
-    std::this_thread::sleep_for(std::chrono::seconds(config.get_int("create_seconds")));
+    stall_file_ = std::string(config.get_string("stall_file"));
+    stall(std::chrono::seconds(config.get_int("create_seconds")));
     destroy_time_ = std::chrono::seconds(config.get_int("destroy_seconds"));
     slots_ = static_cast<uint32_t>(config.get_int("slots"));
     const auto batch = static_cast<uint32_t>(config.get_int("max_batch"));
@@ -91,7 +95,7 @@ class ScriptedLm {
     describe();
   }
 
-  ~ScriptedLm() { std::this_thread::sleep_for(destroy_time_); }
+  ~ScriptedLm() { stall(destroy_time_); }
   ScriptedLm(const ScriptedLm&) = delete;
   ScriptedLm& operator=(const ScriptedLm&) = delete;
 
@@ -113,6 +117,15 @@ class ScriptedLm {
   }
 
  private:
+  void say_that_it_stalls() const {
+    if (!stall_file_.empty()) std::ofstream{stall_file_};
+  }
+  void stall(std::chrono::seconds time) const {
+    if (time.count() == 0) return;
+    say_that_it_stalls();
+    std::this_thread::sleep_for(time);
+  }
+
   void describe_state(const frt_state_v1* states, const std::string& name) {
     layout_.add_fixed("pending", FRT_DTYPE_I32, sizeof(int32_t));
     layout_.add_fixed("prompt", FRT_DTYPE_I32, sizeof(int32_t));
@@ -228,6 +241,7 @@ class ScriptedLm {
                                       static_cast<std::size_t>(*prompt), generated);
       if (generated) delay_us = std::max(delay_us, next.delay_us);
       if (next.fails) fault_ = true;
+      if (next.stalls) say_that_it_stalls();
       float* logits = logits_.pointer<float>() + static_cast<int64_t>(b) * kVocabulary;
       std::fill_n(logits, kVocabulary, 0.0f);
       logits[next.token] = kCertain;
@@ -276,6 +290,7 @@ class ScriptedLm {
   frt::Context context_;
   std::unique_ptr<const Script> script_;
   std::chrono::seconds destroy_time_{0};
+  std::filesystem::path stall_file_;
   frt::Kernel<frt_select_tokens_args> select_tokens_;
   frt::Kernel<frt_count_tokens_args> count_tokens_;
   frt::Kernel<frt_sample_args> sample_;

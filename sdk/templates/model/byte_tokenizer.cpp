@@ -3,8 +3,8 @@
 
 #include <frt/error.hpp>
 #include <frt/plugin.hpp>
+#include <frt/text.hpp>
 
-#include <algorithm>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,28 +14,6 @@ namespace {
 
 constexpr std::string_view kEndText = "<|end|>";
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
-
-enum class Utf8 : uint8_t { kComplete, kUnfinished, kInvalid };
-struct Character {
-  Utf8 kind;
-  std::size_t bytes;  // kInvalid: of the part that no character begins with
-};
-
-// The first character of a text that is not empty, as Unicode's table 3-7 has it.
-Character first_character(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = byte(0);
-  if (lead < 0x80) return {Utf8::kComplete, 1};
-  if (lead < 0xC2 || lead > 0xF4) return {Utf8::kInvalid, 1};
-  const std::size_t bytes = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-  for (std::size_t i = 1; i < bytes; ++i) {
-    if (i == text.size()) return {Utf8::kUnfinished, i};
-    const unsigned char low = i > 1 ? 0x80 : lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
-    const unsigned char high = i > 1 ? 0xBF : lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
-    if (byte(i) < low || byte(i) > high) return {Utf8::kInvalid, i};
-  }
-  return {Utf8::kComplete, bytes};
-}
 
 // Bytes of tokens, given out as whole characters.
 struct TextStream {
@@ -60,10 +38,10 @@ struct TextStream {
  private:
   void give(std::string& out, bool all) {
     while (!waiting.empty()) {
-      const Character next = first_character(waiting);
-      if (next.kind == Utf8::kUnfinished && !all) return;
-      out += next.kind == Utf8::kComplete ? std::string_view(waiting).substr(0, next.bytes)
-                                          : kReplacement;
+      const frt::Utf8Step next = frt::utf8_step(waiting);
+      if (next.kind == frt::Utf8Step::kCut && !all) return;
+      out += next.kind == frt::Utf8Step::kValid ? std::string_view(waiting).substr(0, next.bytes)
+                                                : kReplacement;
       waiting.erase(0, next.bytes);
     }
   }
@@ -103,8 +81,8 @@ frt_status encode(frt_model, const char* text, uint64_t bytes, const frt_encode_
         at += kEndText.size();
         continue;
       }
-      const Character next = first_character(all.substr(at));
-      if (next.kind != Utf8::kComplete) {
+      const frt::Utf8Step next = frt::utf8_step(all.substr(at));
+      if (next.kind != frt::Utf8Step::kValid) {
         throw frt::Error(FRT_ERR_FORMAT, "the text is not UTF-8 at byte " + std::to_string(at));
       }
       for (const std::size_t end = at + next.bytes; at < end; ++at) {

@@ -89,7 +89,7 @@ struct Device {
     }
   }
 
-  Plugin plugin{"faulty_backend.so"};
+  Plugin plugin{"defect_backend.so"};
   frt_context handle = nullptr;
 };
 
@@ -125,7 +125,7 @@ TEST_CASE("a backend of the other side describes its device and has its kernels 
 TEST_CASE("a model of the other side is created, asked, saved into a capsule and destroyed") {
   const Device device;
   const Context context(core::exec_table(), device.handle);
-  const Plugin plugin("faulty_model.so");
+  const Plugin plugin("defect_model.so");
   const auto table = plugin.table<frt_model_v1>(FRT_EXT_MODEL);
   frt_model_params params{};
   params.struct_size = sizeof(params);

@@ -3,7 +3,7 @@
 
 #include <frt/plugin.hpp>
 
-#include "harm.hpp"
+#include "defect.hpp"
 #include "model.hpp"
 #include "text.hpp"
 
@@ -23,7 +23,7 @@ Lm::Lm(const frt::Context& context, const frt_state_v1* states) : context_(conte
   layout_.add_fixed("pending", FRT_DTYPE_I32, sizeof(int32_t));
   layout_.add_fixed("sum", FRT_DTYPE_U64, sizeof(uint64_t));
   layout_.add_rows("ids", FRT_DTYPE_I32, sizeof(int32_t), kContext,
-                   harms("capsule_forgets_row") ? 1 : 0);
+                   has_defect("capsule_forgets_row") ? 1 : 0);
   state_ = frt::State(states, context, layout_.table(), kSlots, "small.state");
   auto* base = static_cast<std::byte*>(state_.info().pointer);
   pending_ = base + state_.region("pending");
@@ -76,14 +76,14 @@ frt::Buffer Lm::zeros(uint64_t bytes, const char* name) const {
 void Lm::capture(frt::Graph& graph, uint32_t count, uint32_t rows) {
   graph.capture(0, [this, count, rows](const frt::Recorder& to) {
     // Work of the launch itself, which a replay does not make again.
-    const uint64_t added = harms("launch_works") ? ++launches_ : 0;
+    const uint64_t added = has_defect("launch_works") ? ++launches_ : 0;
     context_.call(to.backend_stream(), [=, this] { step(count, rows, added); });
   });
 }
 
 // On the stream's thread.
 void Lm::step(uint32_t count, uint32_t rows, uint64_t added) const {
-  if (harms("state_outside")) added += ++steps_;
+  if (has_defect("state_outside")) added += ++steps_;
   for (uint32_t b = 0; b < count; ++b) {
     const int32_t length = lengths_.pointer<int32_t>()[b];
     if (length <= 0) continue;

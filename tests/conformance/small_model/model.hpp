@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // model.hpp - test.small: a model of host functions, for the CPU backend. It offers all that
-// frt-plugin-check looks at, and keeps every rule but the one that FRT_HARM names. The checkpoint
-// "synthetic:lm" is a language model, "synthetic:policy" a policy.
+// frt-plugin-check looks at, and keeps every rule but the one that FRT_TEST_DEFECT names. The
+// checkpoint "synthetic:lm" is a language model, "synthetic:policy" a policy.
 #pragma once
 
 #include <frt/model.h>

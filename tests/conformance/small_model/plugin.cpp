@@ -8,7 +8,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "harm.hpp"
+#include "defect.hpp"
 #include "model.hpp"
 #include "text.hpp"
 
@@ -18,7 +18,7 @@ namespace {
 frt_status run_selftest(frt_model, const char* path, frt_selftest_report report, void* user,
                         frt_error* error) {
   return frt::guard(error, [&]() -> frt_status {
-    if (harms("selftest_takes_anything")) return FRT_OK;
+    if (has_defect("selftest_takes_anything")) return FRT_OK;
     std::ifstream file(path);
     if (!file) throw frt::Error(FRT_ERR_NOT_FOUND, std::string(path) + ": no such file");
     const std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -56,7 +56,7 @@ class Plugin {
     const frt::ConfigView options(params.config);
     if (options.has("rate") &&
         !(options.get_float("rate") >= 0 && options.get_float("rate") <= 1000)) {
-      const bool unnamed = harms("option_refused_unnamed");
+      const bool unnamed = has_defect("option_refused_unnamed");
       throw frt::Error(FRT_ERR_INVALID_ARGUMENT, unnamed ? "no" : "rate must be 0 to 1000");
     }
     if (options.has("notes") && !std::string(options.get_string("notes")).empty() &&
@@ -79,7 +79,7 @@ class Plugin {
     static constexpr frt_config_schema_v1 kText =
         frt::config_schema(frt::kNoOptions, kTextOfLimits);
     if (id != FRT_EXT_CONFIG_SCHEMA) return nullptr;
-    return harms("option_out_of_range") ? &kText : &kSchema;
+    return has_defect("option_out_of_range") ? &kText : &kSchema;
   }
 
  private:

@@ -9,7 +9,7 @@
 #include <limits>
 #include <string_view>
 
-#include "harm.hpp"
+#include "defect.hpp"
 #include "model.hpp"
 
 namespace small {
@@ -19,6 +19,7 @@ using frt::Error;
 using frt::guard;
 
 constexpr uint32_t kHorizon = 4, kActions = 3, kState = 3, kPrompt = 8, kBranches = 2, kSteps = 2;
+constexpr uint32_t kTrainedDelay = 1;  // rows, with FRT_CONTINUE_CLEAN
 constexpr uint32_t kSide = 2, kPixels = kSide * kSide * 3, kChunk = kHorizon * kActions;
 constexpr uint64_t kActionBytes = kChunk * sizeof(float) + 16;  // room behind the chunk
 
@@ -49,7 +50,8 @@ Policy::Policy(const frt::Context& context, const frt_state_v1* states) : contex
                {"continuation", sizeof(frt_policy_continuation), continuation_},
                {"actions", kActionBytes, actions_}};
   const auto outside = [](std::string_view name) {
-    return harms("capsule_forgets_previous") && name == "previous";
+    return (has_defect("capsule_forgets_previous") && name == "previous") ||
+           (has_defect("capsule_forgets_noise") && name == "noise");
   };
   for (const auto& one : parts) {
     if (!outside(one.name)) layout_.add_fixed(one.name, FRT_DTYPE_U8, one.bytes);
@@ -76,7 +78,7 @@ Policy::Policy(const frt::Context& context, const frt_state_v1* states) : contex
   role_.action_dim = kActions;
   role_.max_prompt = kPrompt;
   role_.default_steps = role_.max_steps = kSteps;
-  role_.max_samples = 1;
+  role_.max_samples = 0;  // one
   role_.guidance_branches = kBranches;
   role_.has_continuation = 1;
   role_.state = state_.handle();
@@ -96,7 +98,7 @@ Policy::Policy(const frt::Context& context, const frt_state_v1* states) : contex
 
 void Policy::capture(uint32_t branches) {
   infer_.capture(branches, [this, branches](const frt::Recorder& to) {
-    const float added = harms("policy_launch_works") ? ++launches_ : 0;
+    const float added = has_defect("policy_launch_works") ? ++launches_ : 0;
     context_.call(to.backend_stream(), [=, this] { infer(branches, added); });
   });
 }
@@ -117,7 +119,7 @@ float Policy::velocity(uint32_t branch, uint32_t row, uint32_t value, float at) 
 // On the stream's thread.
 void Policy::infer(uint32_t branches, float added) const {
   const auto& control = *continuation_.pointer<frt_policy_continuation>();
-  const auto rows = harms("chunk_short") ? kHorizon - 1 : kHorizon;
+  const auto rows = has_defect("chunk_short") ? kHorizon - 1 : kHorizon;
   for (uint32_t row = 0; row < rows; ++row) {
     const bool locked = static_cast<int32_t>(row) < control.locked;
     for (uint32_t value = 0; value < kActions; ++value) {
@@ -133,8 +135,8 @@ void Policy::infer(uint32_t branches, float added) const {
       actions_.pointer<float>()[i] = at;
     }
   }
-  if (harms("chunk_behind")) actions_.pointer<float>()[kChunk] = 1;
-  if (harms("input_written")) noise_.pointer<float>()[0] = 0;
+  if (has_defect("chunk_behind")) actions_.pointer<float>()[kChunk] = 1;
+  if (has_defect("input_written")) noise_.pointer<float>()[0] = 0;
 }
 
 frt_status Policy::key_of(const frt_policy_shape& shape, frt_shape_key& key) {
@@ -165,12 +167,12 @@ void Policy::set_prompt(uint32_t branch, std::span<const int32_t> ids, frt_strea
 }
 
 void Policy::set_guidance(std::span<const float> strengths, frt_stream stream) const {
-  if (harms("guidance_ignored")) return;
+  if (has_defect("guidance_ignored")) return;
   if (strengths.size() != 1 && strengths.size() != kSteps) {
     throw Error(FRT_ERR_INVALID_ARGUMENT,
                 std::to_string(strengths.size()) + " strengths; expected 1 or 2");
   }
-  if (!harms("guidance_unchecked")) require_finite(strengths, "a strength");
+  if (!has_defect("guidance_unchecked")) require_finite(strengths, "a strength");
   for (const float one : strengths) {
     if (one < 1) throw Error(FRT_ERR_OUT_OF_RANGE, "a strength is below 1");
   }
@@ -179,14 +181,15 @@ void Policy::set_guidance(std::span<const float> strengths, frt_stream stream) c
 }
 
 void Policy::set_continuation(const frt_policy_previous& previous, frt_stream stream) const {
-  if (harms("previous_ignored")) return;
+  if (has_defect("previous_ignored")) return;
   const bool none = previous.mode == FRT_CONTINUE_NONE;
   const bool known = previous.mode <= FRT_CONTINUE_CLEAN && previous.schedule <= FRT_SCHEDULE_ZEROS;
-  if (!known && !harms("previous_unchecked")) {
+  if (!known && !has_defect("previous_unchecked")) {
     throw Error(FRT_ERR_INVALID_ARGUMENT, "no such mode or schedule");
   }
-  if (previous.mode == FRT_CONTINUE_CLEAN) {
-    throw Error(FRT_ERR_UNSUPPORTED, "the policy was not trained so; use FRT_CONTINUE_LOCKED");
+  const bool clean = previous.mode == FRT_CONTINUE_CLEAN;
+  if (clean && previous.delay > kTrainedDelay) {
+    throw Error(FRT_ERR_UNSUPPORTED, "the policy was trained with a delay of 1 row at most");
   }
   const uint32_t rows = none ? 0 : previous.rows;
   if (rows > kHorizon || (rows > 0 && !previous.actions) || (!none && previous.delay > rows)) {
@@ -200,7 +203,9 @@ void Policy::set_continuation(const frt_policy_previous& previous, frt_stream st
     weights[row] = row < previous.delay || previous.schedule == FRT_SCHEDULE_ONES ? 1 : 0;
   }
   frt_policy_continuation control{};
-  control.locked = previous.mode == FRT_CONTINUE_LOCKED ? static_cast<int32_t>(previous.delay) : 0;
+  const bool locks =
+      previous.mode == FRT_CONTINUE_LOCKED || (clean && !has_defect("clean_ignored"));
+  control.locked = locks ? static_cast<int32_t>(previous.delay) : 0;
   control.guidance_cap = previous.guidance_cap == 0 ? 10 : previous.guidance_cap;
   upload(previous_, std::span<const float>(chunk), stream);
   upload(weights_, std::span<const float>(weights), stream);
@@ -227,10 +232,10 @@ frt_observed Policy::write(const frt_observation& given, frt_stream stream) cons
   require(state, FRT_DTYPE_F32, kState);
   const std::span values(static_cast<const float*>(state.data), kState);
   require_finite(values, "the state");
-  if (given.prompt && (harms("no_words") || harms("no_words_no_ids"))) {
+  if (given.prompt && (has_defect("no_words") || has_defect("no_words_no_ids"))) {
     throw Error(FRT_ERR_BAD_STATE, "there is no tokenizer");
   }
-  if (given.prompt_tokens && harms("no_words_no_ids")) {
+  if (given.prompt_tokens && has_defect("no_words_no_ids")) {
     throw Error(FRT_ERR_INVALID_ARGUMENT, "give the instruction");
   }
   std::vector<int32_t> ids;
@@ -264,13 +269,13 @@ void Policy::finish(const float* actions, double* robot) {
     }
   }
   std::copy_n(actions, kChunk, robot);
-  if (harms("finish_behind")) robot[kChunk] = 0;
+  if (has_defect("finish_behind")) robot[kChunk] = 0;
 }
 
 // ---- calibration ---------------------------------------------------------------------------
 
 void Policy::begin_calibration() {
-  if (harms("calibration_keeps")) return;
+  if (has_defect("calibration_keeps")) return;
   frames_ = 0;
   largest_ = 0;
 }
@@ -282,7 +287,7 @@ void Policy::note(const frt_policy_shape& shape, frt_stream stream) {
   ++frames_;
   for (uint32_t i = 0; i < kChunk; ++i) {
     const float value = std::fabs(noise_.pointer<float>()[i]);
-    const bool kept = std::isnan(value) && !harms("calibration_unchecked");
+    const bool kept = std::isnan(value) && !has_defect("calibration_unchecked");
     largest_ = kept ? std::numeric_limits<float>::infinity() : std::fmax(largest_, value);
   }
 }

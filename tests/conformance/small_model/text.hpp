@@ -8,7 +8,7 @@
 
 namespace small {
 
-inline constexpr int32_t kUser = 256, kEnd = 257, kVocabulary = 258;
+inline constexpr int32_t kVocabulary = 258;
 
 const frt_tokenizer_v1& tokenizer_table();
 const frt_chat_v1& chat_table();

@@ -70,6 +70,17 @@ class OnChildEnd {
   struct sigaction before_ {};
 };
 
+// The state of /proc/PID/stat: S sleeps, R runs, Z is dead; X if nobody knows the number.
+char state_of(pid_t pid) {
+  const std::string path = "/proc/" + std::to_string(pid) + "/stat";
+  FILE* file = std::fopen(path.c_str(), "r");
+  if (!file) return 'X';
+  char state = 'X';
+  if (std::fscanf(file, "%*d (%*[^)]) %c", &state) != 1) state = 'X';
+  std::fclose(file);
+  return state;
+}
+
 void take_all(int) {
   const int kept = errno;
   while (::waitpid(-1, nullptr, WNOHANG) > 0) {
@@ -113,13 +124,8 @@ TEST_CASE("a child that runs is killed with its group") {
   // wakes it.
   const auto end = std::chrono::steady_clock::now() + 10s;
   const auto runs = [&] {
-    const std::string path = "/proc/" + std::to_string(grandchild) + "/stat";
-    FILE* file = std::fopen(path.c_str(), "r");
-    if (!file) return false;
-    char state = 'Z';
-    if (std::fscanf(file, "%*d (%*[^)]) %c", &state) != 1) state = 'Z';
-    std::fclose(file);
-    return state != 'Z';
+    const char state = state_of(grandchild);
+    return state != 'Z' && state != 'X';
   };
   while (runs() && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(1ms);
   CHECK_FALSE(runs());
@@ -166,18 +172,12 @@ TEST_CASE("what is no child of this process has ended, and is not killed") {
   });
   REQUIRE(parent.good);
   REQUIRE(::read(ends[0], &stranger, sizeof(stranger)) == sizeof(stranger));
+  while (state_of(stranger) != 'S') std::this_thread::sleep_for(1ms);  // until it pauses
   CHECK(core::child_has_ended(stranger));
   CHECK(core::end_child(stranger, 10s) == core::kStatusLost);
   // A signal that kills is seen at once in the state; give it time to be wrong.
   std::this_thread::sleep_for(20ms);
-  const std::string stat = "/proc/" + std::to_string(stranger) + "/stat";
-  FILE* file = std::fopen(stat.c_str(), "r");
-  char state = 'X';
-  if (file) {
-    CHECK(std::fscanf(file, "%*d (%*[^)]) %c", &state) == 1);
-    std::fclose(file);
-  }
-  CHECK(state == 'S');
+  CHECK(state_of(stranger) == 'S');
   CHECK(core::end_child(parent.pid, 10s).has_value());
   ::close(ends[0]);
   ::close(ends[1]);

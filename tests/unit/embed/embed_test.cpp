@@ -366,7 +366,9 @@ TEST_CASE("a capsule that is replaced while it is loaded is one of the two, toke
   frt_session session = nullptr;
   frt_error first{};
   CHECK(frt_session_open(demo.lm, &session, nullptr) == FRT_OK);
-  for (int i = 0; i < kLoads; ++i) {
+  // On a slow disk a writer replaces the file less often than it is loaded.
+  const auto may_see_both = [&] { return seen.size() < 2 && wrong == 0 && failed == 0; };
+  for (int i = 0; i < kLoads || may_see_both(); ++i) {
     frt_lm_capsule loaded = nullptr;
     frt_error error{};
     if (frt_lm_capsule_load(demo.lm, folder.path.c_str(), "tale", &loaded, &error) != FRT_OK) {

@@ -70,15 +70,6 @@ class OneSlot {
   }
 };
 
-frt_status status_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const frt::Error& error) {
-    return error.status();
-  }
-  return FRT_OK;
-}
-
 // Cancels a request when so many tokens of its prompt are read.
 class Canceller final : public Told {
  public:

@@ -316,7 +316,9 @@ TEST_CASE("requests with drafts lose their slots between rounds when pages run o
   }
   Engine engine(world.model, nullptr, with_drafts(Drafting::kOn));
   std::vector<std::shared_ptr<Told>> told;
-  for (const EngineRequest& request : requests) told.push_back(submit(engine, request));
+  engine.call([&](EngineAccess&) {  // all are there before the first one begins
+    for (const EngineRequest& request : requests) told.push_back(submit(engine, request));
+  });
   for (std::size_t i = 0; i < told.size(); ++i) {
     told[i]->wait();
     REQUIRE_MESSAGE(told[i]->error == FRT_OK, told[i]->message);

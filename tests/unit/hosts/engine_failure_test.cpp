@@ -17,26 +17,13 @@ namespace frt::host {
 namespace {
 
 using frt::test::asking;
+using frt::test::counting;
 using frt::test::HollowModel;
 using frt::test::joined;
+using frt::test::status_of;
 using frt::test::submit;
 using frt::test::Tokens;
 using frt::test::Told;
-
-frt_status status_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return error.status();
-  }
-  return FRT_OK;
-}
-
-Tokens counting(int32_t first, int32_t count) {
-  Tokens ids;
-  for (int32_t i = 0; i < count; ++i) ids.push_back((first + i) % 100);
-  return ids;
-}
 
 // Calls of the backend that the parts of an engine make.
 using Calls = std::map<std::string, int>;
@@ -96,9 +83,15 @@ class Day {
     ask(joined(counting(1, 16), counting(60, 6)), 8);  // from a capsule
     ask(counting(30, 12), 8, 3);                       // two of them from the state of the first
     wait();
-    ask(counting(2, 8), 40);  // these two outgrow the pages
-    ask(counting(3, 8), 40);
-    ask(counting(4, 8), 20);
+    try {
+      engine.call([&](EngineAccess&) {  // all are there before the first one begins
+        ask(counting(2, 8), 40);        // these two outgrow the pages
+        ask(counting(3, 8), 40);
+        ask(counting(4, 8), 20);
+      });
+    } catch (const Error&) {
+      CHECK(engine.stats().device_lost);
+    }
     wait();
     for (const auto& each : told) {
       CHECK((each->error == FRT_OK || each->error == status));

@@ -24,6 +24,7 @@ namespace {
 using namespace frt::test;
 using frt::host::Drafting;
 using frt::host::Engine;
+using frt::host::EngineAccess;
 using frt::host::EngineOptions;
 using frt::host::EngineRequest;
 using frt::host::EngineResult;
@@ -102,7 +103,17 @@ class Schedules {
         std::array{Drafting::kAuto, Drafting::kOn, Drafting::kOff}[draw(3)];
     Engine engine(world_.model, draw(4) ? registry.get() : nullptr, options);
     std::vector<Job> jobs((tight ? 5 : 3) + draw(6));
-    for (Job& job : jobs) start(engine, job, tight && draw(4) != 0);
+    // Whether requests meet that come by themselves depends on the speed of this thread and of the
+    // engine's. In half of the tight schedules all are there before the first one begins.
+    const bool together = tight && draw(2) == 0;
+    const auto start_all = [&] {
+      for (Job& job : jobs) start(engine, job, tight && draw(4) != 0, !together);
+    };
+    if (together) {
+      engine.call([&](EngineAccess&) { start_all(); });
+    } else {
+      start_all();
+    }
     for (Job& job : jobs) {
       if (job.cancel) engine.cancel(job.number);
       job.told->wait(job.asked.choices);
@@ -151,7 +162,7 @@ class Schedules {
     return ticket;
   }
 
-  void start(Engine& engine, Job& job, bool is_long) {
+  void start(Engine& engine, Job& job, bool is_long, bool may_wait) {
     const std::vector<Known>& pool = is_long ? long_ : pool_;
     job.known = &pool[draw(pool.size())];
     job.asked = job.known->asked;
@@ -179,7 +190,9 @@ class Schedules {
       };
     }
     job.number = engine.submit(job.asked, job.told);
-    if (draw(2)) std::this_thread::sleep_for(std::chrono::microseconds(draw(2000)));
+    if (draw(2) && may_wait) {
+      std::this_thread::sleep_for(std::chrono::microseconds(draw(2000)));
+    }
   }
 
   void check(Job& job) {
@@ -242,8 +255,8 @@ TEST_CASE("in every schedule each request gives the tokens that it gives alone")
   }
   // They were schedules in which something happened.
   if (count >= 100) {
-    CHECK(all.preempted >= count / 5);
-    CHECK(all.returned >= count / 10);
+    CHECK(all.preempted >= count / 10);  // a quarter are tight and submitted together
+    CHECK(all.returned >= count / 20);
     CHECK(all.reused > 0);
     CHECK(all.restored > 0);
     CHECK(all.masked > 0);

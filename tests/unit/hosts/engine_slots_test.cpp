@@ -15,7 +15,9 @@ namespace frt::host {
 namespace {
 
 using frt::test::asking;
+using frt::test::counting;
 using frt::test::HollowModel;
+using frt::test::status_of;
 using frt::test::submit;
 using frt::test::Tokens;
 using frt::test::Told;
@@ -25,21 +27,6 @@ EngineRequest of(Tokens prompt, uint64_t max_new, std::string affinity, std::str
   request.affinity = std::move(affinity);
   request.owner = std::move(owner);
   return request;
-}
-
-frt_status status_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return error.status();
-  }
-  return FRT_OK;
-}
-
-Tokens counting(int32_t first, int32_t count) {
-  Tokens tokens;
-  for (int32_t i = 0; i < count; ++i) tokens.push_back(first + i);
-  return tokens;
 }
 
 }  // namespace

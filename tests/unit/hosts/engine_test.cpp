@@ -22,15 +22,6 @@ using frt::host::PrefixAction;
 
 constexpr const char* kFourSlots = "max_context = 512\nslots = 4\npage_rows = 64";
 
-frt_status status_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const frt::Error& error) {
-    return error.status();
-  }
-  return FRT_OK;
-}
-
 }  // namespace
 
 TEST_CASE(
@@ -318,7 +309,9 @@ TEST_CASE("requests that outgrow the pages lose their slots for a while, and not
   {
     Engine engine(world.model, nullptr, engine_options());
     std::vector<std::shared_ptr<Told>> told;
-    for (const EngineRequest& request : requests) told.push_back(submit(engine, request));
+    engine.call([&](EngineAccess&) {  // all are there before the first one begins
+      for (const EngineRequest& request : requests) told.push_back(submit(engine, request));
+    });
     for (std::size_t i = 0; i < told.size(); ++i) {
       told[i]->wait();
       REQUIRE_MESSAGE(told[i]->error == FRT_OK, told[i]->message);

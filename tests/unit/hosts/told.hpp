@@ -3,6 +3,7 @@
 #pragma once
 
 #include <doctest/doctest.h>
+#include <frt/error.hpp>
 
 #include <condition_variable>
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +27,23 @@ inline Tokens some_tokens(int32_t count, int32_t seed) {
   Tokens ids;
   for (int32_t i = 0; i < count; ++i) ids.push_back((i * i * 31 + i * 7 + seed * 101) % 512);
   return ids;
+}
+
+// first, first + 1 ...
+inline Tokens counting(int32_t first, int32_t count) {
+  Tokens ids;
+  for (int32_t i = 0; i < count; ++i) ids.push_back(first + i);
+  return ids;
+}
+
+// With what `work` throws; FRT_OK if it does not.
+inline frt_status status_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    return error.status();
+  }
+  return FRT_OK;
 }
 
 inline Tokens joined(Tokens first, const Tokens& second) {

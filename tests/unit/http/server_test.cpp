@@ -388,17 +388,20 @@ TEST_CASE("an exchange that nobody answers is answered with 500") {
 
 TEST_CASE("heads, bodies and idle connections end in time") {
   TestService service;
-  const HttpServer server(local({.head_timeout = 50ms, .body_timeout = 50ms, .idle_timeout = 50ms}),
-                          service);
-  Peer silent(server, ""), head(server, "GET / HT"),
-      body(server, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab"),
-      idle(server, post("/echo", "x"));
+  const HttpServer server(local({.head_timeout = 50ms}), service);
+  Peer silent(server, ""), head(server, "GET / HT");
   CHECK(silent.read_all().starts_with("HTTP/1.1 408 "));
   CHECK(head.read_all().starts_with("HTTP/1.1 408 "));
+  CHECK(refusals(server, HttpRefusal::kHeadTimeout) == 2);
+
+  // Whose head comes late, when this thread is slow, must not be refused for that.
+  const HttpServer patient(local({.body_timeout = 50ms, .idle_timeout = 50ms}), service);
+  Peer body(patient, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab"),
+      idle(patient, post("/echo", "x"));
   CHECK(body.read_all().starts_with("HTTP/1.1 408 "));
   CHECK(idle.read_all().ends_with("\r\n\r\nx"));
-  CHECK(refusals(server, HttpRefusal::kHeadTimeout) == 2);
-  CHECK(refusals(server, HttpRefusal::kBodyTimeout) == 1);
+  CHECK(refusals(patient, HttpRefusal::kHeadTimeout) == 0);
+  CHECK(refusals(patient, HttpRefusal::kBodyTimeout) == 1);
 }
 
 TEST_CASE("half-open connections give their places to newcomers, streams and uploads never do") {

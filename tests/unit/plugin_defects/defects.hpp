@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// faulty.hpp - what the faulty plugins share: which defect this copy of the file has, and a card
-// and a descriptor that can have one.
+// defects.hpp - what the plugins with defects share: which defect this copy of the file has, and a
+// card and a descriptor that can have one.
 //
 // A copy of the file is loaded once, so each has the defect that FRT_TEST_DEFECT named at that
 // moment ("open_throws"); none if it is not set.
@@ -24,7 +24,7 @@
 #include <string_view>
 #include <thread>
 
-namespace faulty {
+namespace defects {
 
 inline const std::string& defect() {
   static const std::string kDefect = [] {
@@ -43,7 +43,7 @@ inline constexpr frt_status kUnknownStatus = 12345;
 
 // Sizes that nobody means.
 template <class Table>
-void spoil_size(Table& table, const std::string& name) {
+void change_size(Table& table, const std::string& name) {
   if (is(name + "_size_3")) table.struct_size = 3;
   if (is(name + "_size_deadbeef")) table.struct_size = 0xdeadbeef;
   if (is(name + "_size_huge")) table.struct_size = 0xffffffff;
@@ -77,7 +77,7 @@ inline void may_hang(const char* call) {
 }
 
 // What a plugin may do to the host when it is asked for its options, before it is open.
-inline void harm_as_asked() {
+inline void misbehave_when_asked() {
   if (is("schema_throws")) throw std::runtime_error("no options today");
   if (is("schema_aborts")) std::abort();
   if (is("schema_exits")) std::_Exit(0);
@@ -85,13 +85,13 @@ inline void harm_as_asked() {
   may_hang("extension");
 }
 
-// One table of each kind, spoiled as the defect says.
-template <class Table, class Spoil>
-const void* spoiled(const Table& table, const std::string& name, Spoil&& spoil) {
+// One table of each kind, with the defect.
+template <class Table, class Change>
+const void* with_defect(const Table& table, const std::string& name, Change&& change) {
   static Table kept;
   kept = table;
-  spoil_size(kept, name);
-  spoil(kept);
+  change_size(kept, name);
+  change(kept);
   return &kept;
 }
 
@@ -167,12 +167,12 @@ struct Constructor {
   }
 };
 
-}  // namespace faulty
+}  // namespace defects
 
 // The card and a descriptor that is changed at load. A test overwrites what lies beside the
 // summary, whose length makes room.
-#define FAULTY_PLUGIN(Class, word, plugin_id)                                             \
-  static const faulty::Constructor faulty_constructor;                                    \
+#define DEFECT_PLUGIN(Class, word, plugin_id)                                             \
+  static const defects::Constructor defect_constructor;                                   \
   FRT_PLUGIN_CARD(                                                                        \
       "id = \"" plugin_id "\"\nkind = \"" #word                                           \
       "\"\nversion = \"1\"\nabi = \"" FRT_PLUGIN_TEXT(FRT_ABI_MAJOR) "." FRT_PLUGIN_TEXT( \
@@ -191,14 +191,14 @@ struct Constructor {
                          &Class::open,                                                    \
                          &Functions::close,                                               \
                          &Class::any_extension};                                          \
-    faulty::spoil_size(d, "descriptor");                                                  \
-    if (faulty::is("descriptor_newer_major")) ++d.abi_major;                              \
-    if (faulty::is("descriptor_newer_minor")) ++d.abi_minor;                              \
-    if (faulty::is("descriptor_no_open")) d.open = nullptr;                               \
-    if (faulty::is("descriptor_no_id")) d.id = nullptr;                                   \
-    if (faulty::is("descriptor_no_build")) d.build = nullptr;                             \
-    if (faulty::is("descriptor_garbage_version")) d.version = faulty::kGarbage;           \
-    if (faulty::is("descriptor_other_id")) d.id = "test.other";                           \
-    if (faulty::is("descriptor_other_kind")) d.kind = 7;                                  \
+    defects::change_size(d, "descriptor");                                                \
+    if (defects::is("descriptor_newer_major")) ++d.abi_major;                             \
+    if (defects::is("descriptor_newer_minor")) ++d.abi_minor;                             \
+    if (defects::is("descriptor_no_open")) d.open = nullptr;                              \
+    if (defects::is("descriptor_no_id")) d.id = nullptr;                                  \
+    if (defects::is("descriptor_no_build")) d.build = nullptr;                            \
+    if (defects::is("descriptor_garbage_version")) d.version = defects::kGarbage;         \
+    if (defects::is("descriptor_other_id")) d.id = "test.other";                          \
+    if (defects::is("descriptor_other_kind")) d.kind = 7;                                 \
     return d;                                                                             \
   }()

@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// frt.test.spoiled: the CPU backend with one operator that computes something else, to see that the
-// conformance cases notice. FRT_SPOILED names the operator; unset, nothing is spoiled.
-// FRT_UNSUPPORTED names one whose launches always return FRT_ERR_UNSUPPORTED, FRT_PROMISED one that
-// says before that it supports them, FRT_CONFUSED one that does so of wrong arguments, FRT_NARROW
-// one that is offered for bf16 outputs alone. It also has a copy_peer, which FRT_SPOILED=copy_peer
-// lets run ahead of the source's stream; FRT_SPOILED=last_error gives the same words for ever.
-// FRT_HARM says what the plugin does to its process: "exit_aborts" when a stream was made and the
-// process ends; "crash_once" in the first launch of frt.silu_mul/1, and again as a device is opened
-// afterwards (FRT_HARM_FILE is made in between); "launch_allocates" and "launch_waits" what an
-// executable's launch must not do; "alloc_beside_work" refuses memory while a stream has work;
-// "wait_does_nothing" orders no stream after an event; "fill_other" fills with another value;
-// "abort_keeps_recording" ends no capture that is aborted. What is wrong is an argument that the
-// kernel gets: a row less, a token more, another factor. So the kernel does all of its work, and
-// only its result shows the difference.
+// frt.test.defect: the CPU backend with one defect, to see that the conformance cases notice it.
+// FRT_TEST_DEFECT names it; unset, there is none:
+//
+//   an operator            computes something else: an argument that its kernel gets is changed, a
+//                          row less, a token more, another factor. So the kernel does all of its
+//                          work, and only its result shows the difference
+//   copy_peer              runs ahead of the source's stream
+//   last_error             gives the same words for ever
+//   exit_aborts            as the process ends, if a stream was made
+//   crash_once             in the first launch of frt.silu_mul/1, and again as a device is opened
+//                          afterwards (FRT_TEST_DEFECT_FILE is made in between)
+//   launch_allocates, launch_waits   what an executable's launch must not do
+//   alloc_beside_work      refuses memory while a stream has work
+//   wait_does_nothing      orders no stream after an event
+//   fill_other             fills with another value
+//   abort_keeps_recording  ends no capture that is aborted
+//
+// FRT_UNSUPPORTED names an operator whose launches always return FRT_ERR_UNSUPPORTED, FRT_PROMISED
+// one that says before that it supports them, FRT_CONFUSED one that does so of wrong arguments,
+// FRT_NARROW one that is offered for bf16 outputs alone.
 //
 // It can be the backend under test and the reference at the same time: a check that compares a
 // backend with itself would pass.
@@ -49,15 +55,15 @@
 namespace frt::test {
 namespace {
 
-using Spoil = void (*)(void* args);
+using Defect = void (*)(void* args);
 
 template <class Args>
 Args& as(void* args) {
   return *static_cast<Args*>(args);
 }
 
-const std::map<std::string, Spoil>& spoils() {
-  static const std::map<std::string, Spoil> all = {
+const std::map<std::string, Defect>& operator_defects() {
+  static const std::map<std::string, Defect> all = {
       {FRT_OP_EMBED,
        [](void* a) {
          int32_t& rows = as<frt_embed_args>(a).table.rows;
@@ -149,16 +155,16 @@ const std::map<std::string, Spoil>& spoils() {
 struct Kernel {
   frt_kernel inner{};
   uint32_t args_size = 0;
-  Spoil spoil = nullptr;
+  Defect defect = nullptr;
 };
 
-bool harms(const char* how) {
-  const char* harm = std::getenv("FRT_HARM");
-  return harm && harm == std::string(how);
+bool has_defect(const char* how) {
+  const char* named = std::getenv("FRT_TEST_DEFECT");
+  return named && named == std::string(how);
 }
 
 frt_status crash(void*, frt_backend_stream, const void*, frt_error*) {
-  const char* path = std::getenv("FRT_HARM_FILE");
+  const char* path = std::getenv("FRT_TEST_DEFECT_FILE");
   if (path) std::fclose(std::fopen(path, "w"));
   std::abort();
 }
@@ -168,7 +174,7 @@ frt_status launch(void* self, frt_backend_stream stream, const void* args, frt_e
   // Refusals look at what the caller gave.
   std::vector<std::uint64_t> copy((kernel.args_size + 7) / 8);
   std::memcpy(copy.data(), args, kernel.args_size);
-  kernel.spoil(copy.data());
+  kernel.defect(copy.data());
   return kernel.inner.launch(kernel.inner.self, stream, copy.data(), error);
 }
 
@@ -188,7 +194,7 @@ frt_status confused(void* self, frt_backend_stream stream, const void* args, frt
 
 const frt_plugin_desc& inner_plugin() {
   static const frt_plugin_desc* const found = [] {
-    void* library = ::dlopen(FRT_SPOILED_INNER, RTLD_NOW | RTLD_LOCAL);
+    void* library = ::dlopen(FRT_DEFECT_INNER, RTLD_NOW | RTLD_LOCAL);
     if (!library) throw Error(FRT_ERR_NOT_FOUND, ::dlerror());
     return static_cast<const frt_plugin_desc*>(::dlsym(library, FRT_PLUGIN_SYMBOL));
   }();
@@ -198,9 +204,9 @@ const frt_plugin_desc& inner_plugin() {
 const frt_backend_v1* inner_backend = nullptr;
 const frt_kernels_v1* inner_kernels = nullptr;
 
-class SpoiledPlugin {
+class DefectPlugin {
  public:
-  SpoiledPlugin(const Host& host, const ConfigView&) {
+  DefectPlugin(const Host& host, const ConfigView&) {
     frt_config none{};
     none.struct_size = sizeof(none);
     frt_error error{};
@@ -210,9 +216,9 @@ class SpoiledPlugin {
     inner_kernels =
         static_cast<const frt_kernels_v1*>(inner_plugin().extension(inner_, FRT_EXT_KERNELS));
   }
-  ~SpoiledPlugin() { inner_plugin().close(inner_); }
-  SpoiledPlugin(const SpoiledPlugin&) = delete;
-  SpoiledPlugin& operator=(const SpoiledPlugin&) = delete;
+  ~DefectPlugin() { inner_plugin().close(inner_); }
+  DefectPlugin(const DefectPlugin&) = delete;
+  DefectPlugin& operator=(const DefectPlugin&) = delete;
 
   frt_plugin inner() const { return inner_; }
   const void* extension(std::string_view id) noexcept;
@@ -226,7 +232,7 @@ class SpoiledPlugin {
 };
 
 frt_plugin inner_of(frt_plugin plugin) {
-  return object<SpoiledPlugin>(plugin)->inner();
+  return object<DefectPlugin>(plugin)->inner();
 }
 
 frt_status device_count(frt_plugin plugin, uint32_t* count, frt_error* error) {
@@ -237,12 +243,12 @@ frt_status device_info(frt_plugin plugin, uint32_t ordinal, frt_device_info* inf
   return inner_backend->device_info(inner_of(plugin), ordinal, info, error);
 }
 frt_status exec_launch(frt_backend_exec exec, frt_backend_stream stream) {
-  if (harms("launch_allocates")) {
+  if (has_defect("launch_allocates")) {
     std::vector<int>* const kept = new std::vector<int>();
     kept->push_back(1);
     delete kept;
   }
-  if (harms("launch_waits")) inner_backend->stream_sync(stream);
+  if (has_defect("launch_waits")) inner_backend->stream_sync(stream);
   return inner_backend->exec_launch(exec, stream);
 }
 
@@ -260,7 +266,7 @@ frt_status stream_sync(frt_backend_stream stream) {
 }
 frt_status memory_alloc(frt_backend_device device, frt_space space, uint64_t bytes, void** pointer,
                         frt_error* error) {
-  if (busy && harms("alloc_beside_work")) {
+  if (busy && has_defect("alloc_beside_work")) {
     return set_error(error, FRT_ERR_BAD_STATE, "a stream has work");
   }
   return inner_backend->memory_alloc(device, space, bytes, pointer, error);
@@ -268,25 +274,26 @@ frt_status memory_alloc(frt_backend_device device, frt_space space, uint64_t byt
 
 frt_status stream_create(frt_backend_device device, int32_t priority, frt_backend_stream* stream,
                          frt_error* error) {
-  if (harms("exit_aborts")) std::atexit([] { std::abort(); });
+  if (has_defect("exit_aborts")) std::atexit([] { std::abort(); });
   return inner_backend->stream_create(device, priority, stream, error);
 }
 
 frt_status event_wait(frt_backend_event event, frt_backend_stream stream) {
-  return harms("wait_does_nothing") ? FRT_OK : inner_backend->event_wait(event, stream);
+  return has_defect("wait_does_nothing") ? FRT_OK : inner_backend->event_wait(event, stream);
 }
 frt_status fill(frt_backend_stream stream, void* target, frt_space space, uint64_t bytes,
                 uint8_t value) {
-  if (harms("fill_other")) value ^= 1;
+  if (has_defect("fill_other")) value ^= 1;
   return inner_backend->fill(stream, target, space, bytes, value);
 }
 void capture_abort(frt_backend_stream stream) {
-  if (!harms("abort_keeps_recording")) inner_backend->capture_abort(stream);
+  if (!has_defect("abort_keeps_recording")) inner_backend->capture_abort(stream);
 }
 
 frt_status device_open(frt_plugin plugin, uint32_t ordinal, const frt_config* config,
                        frt_backend_device* device, frt_error* error) {
-  if (harms("crash_once") && ::access(std::getenv("FRT_HARM_FILE"), F_OK) == 0) std::abort();
+  if (has_defect("crash_once") && ::access(std::getenv("FRT_TEST_DEFECT_FILE"), F_OK) == 0)
+    std::abort();
   return inner_backend->device_open(inner_of(plugin), ordinal, config, device, error);
 }
 
@@ -295,7 +302,7 @@ struct Meeting {
   void* target;
   const void* source;
   uint64_t bytes;
-  std::vector<std::byte> early{};  // spoiled: what the source was when the copy was submitted
+  std::vector<std::byte> early{};  // what the source was when the copy was submitted
   std::atomic<bool> arrived{false}, copied{false};
   std::atomic<int> leaving{2};
 
@@ -305,9 +312,8 @@ struct Meeting {
 };
 frt_status copy_peer(frt_backend_stream target_stream, void* target,
                      frt_backend_stream source_stream, const void* source, uint64_t bytes) {
-  const char* spoiled = std::getenv("FRT_SPOILED");
   auto* meeting = new Meeting{target, source, bytes};
-  if (spoiled && spoiled == std::string("copy_peer")) {
+  if (has_defect("copy_peer")) {
     const auto* first = static_cast<const std::byte*>(source);
     meeting->early.assign(first, first + bytes);
   }
@@ -337,8 +343,7 @@ frt_status copy_peer(frt_backend_stream target_stream, void* target,
 frt_status last_error(frt_backend_device device, char* text, uint64_t capacity) {
   static frt_status kept = FRT_OK;
   const frt_status status = inner_backend->last_error(device, text, capacity);
-  const char* spoiled = std::getenv("FRT_SPOILED");
-  if (!spoiled || spoiled != std::string("last_error")) return status;
+  if (!has_defect("last_error")) return status;
   if (status != FRT_OK) kept = status;
   return kept;
 }
@@ -365,13 +370,13 @@ frt_status list_kernels(frt_backend_device device, const frt_kernel_desc** kerne
         const char* name = std::getenv(variable);
         return name && description.name == std::string(name);
       };
-      const auto replace = [&](decltype(frt_kernel::launch) function, Spoil spoil) {
+      const auto replace = [&](decltype(frt_kernel::launch) function, Defect defect) {
         made.kernels.push_back(
-            std::make_unique<Kernel>(Kernel{description.kernel, description.args_size, spoil}));
+            std::make_unique<Kernel>(Kernel{description.kernel, description.args_size, defect}));
         description.kernel = {made.kernels.back().get(), function, nullptr};
       };
-      if (named("FRT_SPOILED")) replace(launch, spoils().at(description.name));
-      if (harms("crash_once") && description.name == std::string(FRT_OP_SILU_MUL)) {
+      if (named("FRT_TEST_DEFECT")) replace(launch, operator_defects().at(description.name));
+      if (has_defect("crash_once") && description.name == std::string(FRT_OP_SILU_MUL)) {
         replace(crash, nullptr);
       }
       if (named("FRT_UNSUPPORTED")) replace(unsupported, nullptr);
@@ -390,7 +395,7 @@ frt_status list_kernels(frt_backend_device device, const frt_kernel_desc** kerne
 
 constexpr frt_kernels_v1 kKernels = {sizeof(frt_kernels_v1), sizeof(frt_kernel_desc), list_kernels};
 
-const void* SpoiledPlugin::extension(std::string_view id) noexcept {
+const void* DefectPlugin::extension(std::string_view id) noexcept {
   static const frt_backend_v1 backend = [] {
     frt_backend_v1 table = *inner_backend;
     table.device_count = device_count;
@@ -419,7 +424,7 @@ const void* SpoiledPlugin::extension(std::string_view id) noexcept {
 }  // namespace
 }  // namespace frt::test
 
-FRT_PLUGIN(frt::test::SpoiledPlugin, backend, "frt.test.spoiled", "1.0.0", R"(
-targets = ["spoiled_1"]
+FRT_PLUGIN(frt::test::DefectPlugin, backend, "frt.test.defect", "1.0.0", R"(
+targets = ["defect_1"]
 summary = "For tests: the CPU with one operator that computes something else"
 )");

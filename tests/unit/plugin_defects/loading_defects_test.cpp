@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plugins that harm whoever loads them, that hang, or that come twice.
+// Plugins with defects that hit whoever loads them, that hang, or that come twice.
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -183,9 +183,9 @@ TEST_CASE("a model without weights is asked for no capsule and no port") {
 
 TEST_CASE("the second file of an id is left out, and its reason names the first") {
   Trial trial;
-  fs::copy_file(trial.folder() / "faulty_model.so", trial.folder() / "twice.so");
+  fs::copy_file(trial.folder() / "defect_model.so", trial.folder() / "twice.so");
   CHECK_NOTHROW(trial.run());
-  CHECK(trial.rejected.find("faulty_model.so' (--plugin-dir) comes first") != std::string::npos);
+  CHECK(trial.rejected.find("defect_model.so' (--plugin-dir) comes first") != std::string::npos);
 }
 
 TEST_CASE("a plugin that hangs in a setup call is named with the call") {

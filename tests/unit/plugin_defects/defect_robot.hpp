@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// faulty_robot.hpp - the roles of a policy and a critic, and how the policy takes
+// defect_robot.hpp - the roles of a policy and a critic, and how the policy takes
 // observations: two actions of two values, which are the state that came in.
 #pragma once
 
@@ -11,10 +11,10 @@
 
 #include <cstring>
 
-#include "faulty.hpp"
-#include "faulty_parts.hpp"
+#include "defect_parts.hpp"
+#include "defects.hpp"
 
-namespace faulty {
+namespace defects {
 
 inline constexpr uint32_t kHorizon = 2, kActionDim = 2;
 
@@ -138,7 +138,7 @@ inline const void* robot_extension(std::string_view id) {
     table.info = policy_info;
     table.infer_key = policy_key;
     table.set_continuation = set_continuation;
-    return spoiled(table, "policy", [](frt_role_policy_v1& changed) {
+    return with_defect(table, "policy", [](frt_role_policy_v1& changed) {
       if (is("policy_no_info")) changed.info = nullptr;
       if (is("policy_no_infer_key")) changed.infer_key = nullptr;
     });
@@ -146,18 +146,18 @@ inline const void* robot_extension(std::string_view id) {
   if (id == FRT_EXT_OBSERVATION && !is("observation_missing")) {
     const frt_observation_v1 table = {sizeof(table), 0, observation_info, write_observation,
                                       finish};
-    return spoiled(table, "observation", [](frt_observation_v1& changed) {
+    return with_defect(table, "observation", [](frt_observation_v1& changed) {
       if (is("observation_no_write")) changed.write = nullptr;
       if (is("observation_no_finish")) changed.finish = nullptr;
     });
   }
   if (id == FRT_EXT_ROLE_CRITIC && !is("critic_missing")) {
     const frt_role_critic_v1 table = {sizeof(table), 0, critic_info, set_instruction};
-    return spoiled(table, "critic", [](frt_role_critic_v1& changed) {
+    return with_defect(table, "critic", [](frt_role_critic_v1& changed) {
       if (is("critic_no_info")) changed.info = nullptr;
     });
   }
   return nullptr;
 }
 
-}  // namespace faulty
+}  // namespace defects

@@ -8,20 +8,20 @@
 #include <cstring>
 #include <vector>
 
-#include "faulty.hpp"
+#include "defects.hpp"
 #include "null_backend.hpp"
 
 namespace {
 
-using faulty::is;
+using defects::is;
 
 int open_devices = 0;
 
 frt_status device_info(frt_plugin, uint32_t, frt_device_info* info, frt_error*) {
-  faulty::may_hang("device_info");
-  if (is("device_info_status")) return faulty::kUnknownStatus;
+  defects::may_hang("device_info");
+  if (is("device_info_status")) return defects::kUnknownStatus;
   if (is("device_info_size_3")) info->struct_size = 3;
-  std::strcpy(info->name, is("device_info_garbage") ? faulty::kGarbage : "null");
+  std::strcpy(info->name, is("device_info_garbage") ? defects::kGarbage : "null");
   std::strcpy(info->architecture, "null_1");
   if (is("device_info_endless")) std::memset(info->detail, 'x', sizeof(info->detail));
   info->dlpack_type = 2;
@@ -41,7 +41,7 @@ frt_status device_info(frt_plugin, uint32_t, frt_device_info* info, frt_error*) 
 frt_status device_open(frt_plugin, uint32_t ordinal, const frt_config*, frt_backend_device* device,
                        frt_error* error) {
   if (ordinal != 0) return frt::set_error(error, FRT_ERR_OUT_OF_RANGE, "there is one device");
-  faulty::may_hang("device_open");
+  defects::may_hang("device_open");
   if (is("device_open_throws")) throw std::runtime_error("no such luck");
   if (!is("device_open_without_object")) {
     *device = null_backend::handle<frt_backend_device>();
@@ -56,7 +56,7 @@ const frt_backend_v1& backend_table() {
     table.device_info = device_info;
     table.device_open = device_open;
     table.device_close = [](frt_backend_device) {
-      faulty::may_hang("device_close");
+      defects::may_hang("device_close");
       --open_devices;
       if (is("close_throws")) throw std::runtime_error("ajar");
     };
@@ -78,12 +78,12 @@ const frt_backend_v1& backend_table() {
         throw std::runtime_error("not mine");
       };
     }
-    faulty::spoil_size(table, "backend");
+    defects::change_size(table, "backend");
     if (is("backend_no_copy")) table.copy = nullptr;
     if (is("backend_no_kind")) table.native_kind = nullptr;
-    if (is("backend_garbage_kind")) table.native_kind = faulty::kGarbage;
+    if (is("backend_garbage_kind")) table.native_kind = defects::kGarbage;
     table.device_count = [](frt_plugin, uint32_t* count, frt_error*) -> frt_status {
-      faulty::may_hang("device_count");
+      defects::may_hang("device_count");
       if (is("device_count_throws")) throw 7;
       if (is("device_count_exits")) std::exit(0);
       *count = is("device_count_huge") ? ~uint32_t{0} : 1;
@@ -102,14 +102,14 @@ frt_status list(frt_backend_device, const frt_kernel_desc** kernels, uint64_t* c
   static const frt_kernel_desc kKernel = [] {
     frt_kernel_desc kernel{sizeof(frt_kernel_desc),   8, "test.nothing/1", 0, 0, nullptr, 0, 0,
                            {nullptr, launch, nullptr}};
-    faulty::spoil_size(kernel, "kernel");
+    defects::change_size(kernel, "kernel");
     if (is("kernel_no_launch")) kernel.kernel.launch = nullptr;
     if (is("kernel_no_name")) kernel.name = nullptr;
-    if (is("kernel_garbage_name")) kernel.name = faulty::kGarbage;
+    if (is("kernel_garbage_name")) kernel.name = defects::kGarbage;
     return kernel;
   }();
-  faulty::may_hang("list");
-  if (is("kernels_status")) return faulty::kUnknownStatus;
+  defects::may_hang("list");
+  if (is("kernels_status")) return defects::kUnknownStatus;
   *kernels = is("kernels_null") ? nullptr : &kKernel;
   *count = is("kernels_count") ? ~uint64_t{0} : 1;
   if (is("kernels_formats")) {
@@ -129,7 +129,7 @@ frt_status list(frt_backend_device, const frt_kernel_desc** kernels, uint64_t* c
 const frt_kernels_v1& kernels_table() {
   static const frt_kernels_v1 kTable = [] {
     frt_kernels_v1 table{sizeof(frt_kernels_v1), sizeof(frt_kernel_desc), list};
-    faulty::spoil_size(table, "kernels");
+    defects::change_size(table, "kernels");
     if (is("kernels_stride")) table.stride = 0;
     if (is("kernels_no_list")) table.list = nullptr;
     return table;
@@ -153,9 +153,9 @@ frt_status read_status(frt_plugin, uint32_t ordinal, frt_device_status* out, frt
 // Reports one fact, which may have a defect.
 frt_status report_fact(frt_plugin, uint32_t, void* self,
                        void (*found)(void*, const char*, const char*, const char*), frt_error*) {
-  faulty::may_hang("report");
+  defects::may_hang("report");
   found(self, "library", is("fact_null") ? nullptr : "9.1",
-        is("fact_garbage") ? faulty::kGarbage : "");
+        is("fact_garbage") ? defects::kGarbage : "");
   return FRT_OK;
 }
 
@@ -169,7 +169,7 @@ class Backend {
   Backend& operator=(const Backend&) = delete;
   static frt_status open(const frt_host* host, const frt_config* config, frt_plugin* plugin,
                          frt_error* error) {
-    faulty::may_hang("open");
+    defects::may_hang("open");
     return frt::detail::PluginTrampolines<Backend>::open(host, config, plugin, error);
   }
   static const void* any_extension(frt_plugin plugin, const char* id) {
@@ -179,8 +179,8 @@ class Backend {
     if (id == FRT_EXT_BACKEND) return is("backend_missing") ? nullptr : &backend_table();
     if (id == FRT_EXT_DEVICE_STATUS) {
       const frt_device_status_v1 table = {sizeof(table), 0, read_status, report_fact};
-      return faulty::spoiled(table, "device_status", [](frt_device_status_v1& spoiled) {
-        if (is("device_status_no_read")) spoiled.read = nullptr;
+      return defects::with_defect(table, "device_status", [](frt_device_status_v1& changed) {
+        if (is("device_status_no_read")) changed.read = nullptr;
       });
     }
     return id == FRT_EXT_KERNELS ? &kernels_table() : nullptr;
@@ -193,4 +193,4 @@ class Backend {
 
 }  // namespace
 
-FAULTY_PLUGIN(Backend, backend, "test.device");
+DEFECT_PLUGIN(Backend, backend, "test.device");

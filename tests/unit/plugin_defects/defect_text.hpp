@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// faulty_text.hpp - a tokenizer, whose tokens are letters, and a chat format,
+// defect_text.hpp - a tokenizer, whose tokens are letters, and a chat format,
 // which says "hi".
 #pragma once
 
@@ -10,10 +10,10 @@
 #include <cstring>
 #include <vector>
 
-#include "faulty.hpp"
-#include "faulty_parts.hpp"
+#include "defect_parts.hpp"
+#include "defects.hpp"
 
-namespace faulty {
+namespace defects {
 
 inline char any_stream;  // streams have no state
 
@@ -101,13 +101,13 @@ inline frt_chat_v1 chat() {
 
 inline const void* text_extension(std::string_view id) {
   if (id == FRT_EXT_TOKENIZER) {
-    return spoiled(tokenizer(), "tokenizer", [](frt_tokenizer_v1& table) {
+    return with_defect(tokenizer(), "tokenizer", [](frt_tokenizer_v1& table) {
       if (is("tokenizer_no_decode")) table.decode = nullptr;
       if (is("tokenizer_no_stream_destroy")) table.stream_destroy = nullptr;
     });
   }
   if (id == FRT_EXT_CHAT) {
-    return spoiled(chat(), "chat", [](frt_chat_v1& table) {
+    return with_defect(chat(), "chat", [](frt_chat_v1& table) {
       if (is("chat_no_parse")) table.parse = nullptr;
       if (is("chat_no_generation_defaults")) table.generation_defaults = nullptr;
     });
@@ -115,4 +115,4 @@ inline const void* text_extension(std::string_view id) {
   return nullptr;
 }
 
-}  // namespace faulty
+}  // namespace defects

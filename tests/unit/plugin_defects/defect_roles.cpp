@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model with the roles and extensions that the faulty language model has not: a policy, a critic,
-// text, a selftest, a calibration. Its graph does nothing.
+// A model with the roles and extensions that the language model with defects has not: a policy, a
+// critic, text, a selftest, a calibration. Its graph does nothing.
 #include <frt/exec.hpp>
 #include <frt/model.hpp>
 
-#include "faulty.hpp"
-#include "faulty_checks.hpp"
-#include "faulty_parts.hpp"
-#include "faulty_robot.hpp"
-#include "faulty_text.hpp"
+#include "defect_checks.hpp"
+#include "defect_parts.hpp"
+#include "defect_robot.hpp"
+#include "defect_text.hpp"
+#include "defects.hpp"
 
 namespace {
 
@@ -16,19 +16,19 @@ class Model {
  public:
   explicit Model(const frt::Context& context)
       : graph_(context.create_graph("step", 1)),
-        buffer_(context.alloc(FRT_SPACE_DEVICE, faulty::kPortBytes, "ports")) {
+        buffer_(context.alloc(FRT_SPACE_DEVICE, defects::kPortBytes, "ports")) {
     info_.struct_size = sizeof(info_);
     info_.architecture = "nothing";
     info_.formats = "none";
   }
-  faulty::Parts parts() const noexcept { return {graph_.handle(), buffer_.handle()}; }
+  defects::Parts parts() const noexcept { return {graph_.handle(), buffer_.handle()}; }
   const frt_model_info& info() const { return info_; }
   const std::vector<frt_port>& ports() const { return port_table_; }
   const std::vector<frt_model_graph>& graphs() const { return graph_table_; }
   static const void* extension(std::string_view id) noexcept {
-    if (const void* found = faulty::text_extension(id)) return found;
-    if (const void* found = faulty::robot_extension(id)) return found;
-    return faulty::check_extension(id);
+    if (const void* found = defects::text_extension(id)) return found;
+    if (const void* found = defects::robot_extension(id)) return found;
+    return defects::check_extension(id);
   }
 
  private:
@@ -65,8 +65,8 @@ class Plugin {
 
 }  // namespace
 
-faulty::Parts faulty::parts(frt_model model) noexcept {
+defects::Parts defects::parts(frt_model model) noexcept {
   return frt::object<Model>(model)->parts();
 }
 
-FAULTY_PLUGIN(Plugin, model, "test.roles");
+DEFECT_PLUGIN(Plugin, model, "test.roles");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// faulty_checks.hpp - a selftest, which passes, and a calibration, a text.
+// defect_checks.hpp - a selftest, which passes, and a calibration, a text.
 #pragma once
 
 #include <frt/calibration.h>
@@ -8,9 +8,9 @@
 
 #include <cmath>
 
-#include "faulty.hpp"
+#include "defects.hpp"
 
-namespace faulty {
+namespace defects {
 
 inline frt_status run_selftest(frt_model, const char*, frt_selftest_report report, void* user,
                                frt_error*) {
@@ -43,7 +43,7 @@ inline frt_status calibration_write(frt_model, double, frt_sink sink, void* user
 inline const void* check_extension(std::string_view id) {
   if (id == FRT_EXT_SELFTEST) {
     const frt_selftest_v1 table = {sizeof(table), 0, run_selftest};
-    return spoiled(table, "selftest", [](frt_selftest_v1& changed) {
+    return with_defect(table, "selftest", [](frt_selftest_v1& changed) {
       if (is("selftest_no_run")) changed.run = nullptr;
     });
   }
@@ -54,7 +54,7 @@ inline const void* check_extension(std::string_view id) {
                                         return FRT_OK;
                                       },
                                       calibration_note, calibration_write};
-    return spoiled(table, "calibration", [](frt_calibration_v1& changed) {
+    return with_defect(table, "calibration", [](frt_calibration_v1& changed) {
       if (is("calibration_no_note")) changed.note = nullptr;
       if (is("calibration_no_write")) changed.write = nullptr;
     });
@@ -62,4 +62,4 @@ inline const void* check_extension(std::string_view id) {
   return nullptr;
 }
 
-}  // namespace faulty
+}  // namespace defects

@@ -25,7 +25,7 @@ TEST_CASE("a broken card or file is refused with its reason where the plugin is 
       {"model",
        "no card",
        FRT_ERR_NOT_FOUND,
-       {"no plugin 'test.model'", "faulty_model.so: no plugin, it has no section .frt.card"},
+       {"no plugin 'test.model'", "defect_model.so: no plugin, it has no section .frt.card"},
        Patch{".frt.card", ".frt.cord"}},
       {"model",
        "unknown key",

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// trial.hpp - fresh copies of the faulty plugins, one of them with a defect, and what becomes
+// trial.hpp - fresh copies of the plugins with defects, one of them with a defect, and what becomes
 // of loading and using them.
 //
 // A file is loaded once, so each trial has copies of its own: their bytes may be changed before,
-// and the environment tells them their defect (faulty.hpp).
+// and the environment tells them their defect (defects.hpp).
 #pragma once
 
 #include <doctest/doctest.h>
@@ -45,7 +45,7 @@ struct Patch {
   std::string from, to;
 };
 
-// What the cards say beside what a row changes (faulty.hpp).
+// What the cards say beside what a row changes (defects.hpp).
 inline const std::string kSummary = "summary = \"------------------------\"";
 inline std::string card_abi(uint32_t major, uint32_t minor) {
   return "abi = \"" + std::to_string(major) + "." + std::to_string(minor) + "\"";
@@ -105,11 +105,11 @@ class Trial {
  public:
   explicit Trial(const std::string& plugin = {}, const std::string& defect = {},
                  const std::optional<Patch>& patch = {}) {
-    std::string name = (fs::temp_directory_path() / "frt-broken-XXXXXX").string();
+    std::string name = (fs::temp_directory_path() / "frt-defects-XXXXXX").string();
     REQUIRE(::mkdtemp(name.data()) != nullptr);
     folder_ = name;
     for (const std::string kind : {"device", "model", "roles"}) {
-      const std::string file = "faulty_" + (kind == "device" ? "backend" : kind) + ".so";
+      const std::string file = "defect_" + (kind == "device" ? "backend" : kind) + ".so";
       std::string bytes = io::read_file(fs::path(FRT_TEST_PLUGINS) / file, "plugin", 1u << 28);
       if (patch && plugin == kind) replace_all(bytes, *patch);
       io::write_file_atomically(folder_ / file, bytes);

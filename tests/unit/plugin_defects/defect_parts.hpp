@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// faulty_parts.hpp - what roles and extensions know of their model (faulty_roles.cpp).
+// defect_parts.hpp - what roles and extensions know of their model (defect_roles.cpp).
 #pragma once
 
 #include <frt/exec.h>
 #include <frt/model.h>
 
-namespace faulty {
+namespace defects {
 
 inline constexpr uint32_t kVocabulary = 64;
 inline constexpr uint64_t kPortBytes = 4096;
@@ -17,4 +17,4 @@ struct Parts {
 };
 Parts parts(frt_model model) noexcept;
 
-}  // namespace faulty
+}  // namespace defects

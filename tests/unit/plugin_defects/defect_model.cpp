@@ -16,11 +16,11 @@
 #include <cstring>
 #include <sstream>
 
-#include "faulty.hpp"
+#include "defects.hpp"
 
 namespace {
 
-using faulty::is;
+using defects::is;
 
 constexpr uint32_t kVocabulary = 64;
 constexpr uint32_t kSlots = 2;
@@ -45,16 +45,16 @@ class Model {
     if (is("port_null_name")) port.name = nullptr;
     port_table_.push_back(port);
     info_.struct_size = sizeof(info_);
-    info_.architecture = is("info_garbage") ? faulty::kGarbage : "nothing";
+    info_.architecture = is("info_garbage") ? defects::kGarbage : "nothing";
     info_.formats = is("info_null_text") ? nullptr : "none";
   }
   ~Model() {
-    faulty::may_hang("destroy");
+    defects::may_hang("destroy");
     if (is("leaks")) (void)ports_.release();
   }
 
   const frt_model_info& info() const {
-    if (is("info_status")) throw frt::Error(faulty::kUnknownStatus, "");
+    if (is("info_status")) throw frt::Error(defects::kUnknownStatus, "");
     return info_;
   }
   const std::vector<frt_port>& ports() const { return port_table_; }
@@ -149,32 +149,32 @@ class Model {
   }
 
   const frt_capsule_layout& capsule_layout() {
-    spoiled_layout_ = layout_.table();
-    if (is("layout_size_3")) spoiled_layout_.struct_size = 3;
-    if (is("layout_count")) spoiled_layout_.region_count = 0xffffffff;
-    if (is("layout_null")) spoiled_layout_.regions = nullptr;
+    changed_layout_ = layout_.table();
+    if (is("layout_size_3")) changed_layout_.struct_size = 3;
+    if (is("layout_count")) changed_layout_.region_count = 0xffffffff;
+    if (is("layout_null")) changed_layout_.regions = nullptr;
     if (is("layout_lag")) {
-      spoiled_region_ = spoiled_layout_.regions[0];
-      spoiled_region_.row_lag = INT64_MIN;
-      spoiled_layout_.regions = &spoiled_region_;
+      changed_region_ = changed_layout_.regions[0];
+      changed_region_.row_lag = INT64_MIN;
+      changed_layout_.regions = &changed_region_;
     }
-    return spoiled_layout_;
+    return changed_layout_;
   }
   frt_state capsule_state() { return is("capsule_no_state") ? nullptr : state_.handle(); }
   const std::vector<frt_fingerprint_field>& fingerprint() {
-    faulty::may_hang("fingerprint");
+    defects::may_hang("fingerprint");
     if (is("fingerprint_no_version")) fields_.resize(1);
     if (is("fingerprint_no_value")) fields_[0].value = nullptr;
     if (is("fingerprint_no_name")) fields_[0].name = nullptr;
-    if (is("fingerprint_garbage")) fields_[0].value = faulty::kGarbage;
+    if (is("fingerprint_garbage")) fields_[0].value = defects::kGarbage;
     return fields_;
   }
 
  private:
   frt::Context context_;
   frt::CapsuleLayout layout_;
-  frt_capsule_layout spoiled_layout_{};
-  frt_region spoiled_region_{};
+  frt_capsule_layout changed_layout_{};
+  frt_region changed_region_{};
   frt::State state_;
   frt::Graph graph_;
   frt::Buffer ports_;
@@ -185,7 +185,7 @@ class Model {
 };
 
 frt_status role_info(frt_model model, frt_lm_info* out) {
-  if (is("lm_info_status")) return faulty::kUnknownStatus;
+  if (is("lm_info_status")) return defects::kUnknownStatus;
   if (is("lm_info_throws")) throw std::runtime_error("no numbers today");
   const frt_lm_info known = frt::object<Model>(model)->lm_info();
   const frt_status status = frt::fill(out, known);
@@ -264,7 +264,7 @@ frt_status report_row(frt_model, const char*, frt_selftest_report report, void* 
   if (is("row_size_3")) row.struct_size = 3;
   if (is("row_no_tensor")) row.tensor = nullptr;
   if (is("row_no_gate")) row.gate = nullptr;
-  if (is("row_garbage")) row.gate = faulty::kGarbage;
+  if (is("row_garbage")) row.gate = defects::kGarbage;
   // A host that believes it reads behind this block.
   const std::unique_ptr<char[]> block(new char[sizeof(row.struct_size) + 4]);
   const bool is_short = is("row_size_3");
@@ -375,7 +375,7 @@ const void* Model::extension(std::string_view id) noexcept {
     static const char kThreeBytes[4] = "abc";
     if (is("role_three_bytes")) return kThreeBytes;
     const frt_role_lm_v1 role = {sizeof(role), 0, role_info, key, batch_key, nullptr, nullptr};
-    return faulty::spoiled(role, "role", [](frt_role_lm_v1& table) {
+    return defects::with_defect(role, "role", [](frt_role_lm_v1& table) {
       if (is("role_no_info")) table.info = nullptr;
       if (is("role_no_prefill_key")) table.prefill_key = nullptr;
       if (is("prefill_key_fails")) table.prefill_key = no_key;
@@ -383,7 +383,7 @@ const void* Model::extension(std::string_view id) noexcept {
     });
   }
   if (id == FRT_EXT_CAPSULE) {
-    return faulty::spoiled(frt::capsule_table<Model>(), "capsule", [](frt_capsule_v1& table) {
+    return defects::with_defect(frt::capsule_table<Model>(), "capsule", [](frt_capsule_v1& table) {
       if (is("capsule_no_layout")) table.layout = nullptr;
       if (is("fingerprint_count") || is("fingerprint_null")) {
         table.fingerprint = [](frt_model, const frt_fingerprint_field** fields, uint64_t* count,
@@ -401,18 +401,19 @@ const void* Model::extension(std::string_view id) noexcept {
   if (id == FRT_EXT_ROLE_CRITIC) return &kCritic;
   if (id == FRT_EXT_OBSERVATION) return &kObservation;
   if (id == FRT_EXT_CHAT && is("stream_parse")) return &kParsingChat;
-  if (id == FRT_EXT_CHAT && faulty::defect().starts_with("stream_")) return &kStreamingChat;
-  if (id == FRT_EXT_TOKENIZER && faulty::defect().starts_with("fails_")) return &kFailingTokenizer;
-  if (id == FRT_EXT_CHAT && faulty::defect().starts_with("fails_")) return &kFailingChat;
-  if (id == FRT_EXT_TOKENIZER && faulty::defect().starts_with("tokenizer")) {
-    return faulty::spoiled(frt_tokenizer_v1{sizeof(frt_tokenizer_v1), 0, nullptr, nullptr, nullptr,
-                                            nullptr, nullptr, nullptr, nullptr, nullptr, nullptr},
-                           "tokenizer", [](frt_tokenizer_v1&) {});
+  if (id == FRT_EXT_CHAT && defects::defect().starts_with("stream_")) return &kStreamingChat;
+  if (id == FRT_EXT_TOKENIZER && defects::defect().starts_with("fails_")) return &kFailingTokenizer;
+  if (id == FRT_EXT_CHAT && defects::defect().starts_with("fails_")) return &kFailingChat;
+  if (id == FRT_EXT_TOKENIZER && defects::defect().starts_with("tokenizer")) {
+    return defects::with_defect(
+        frt_tokenizer_v1{sizeof(frt_tokenizer_v1), 0, nullptr, nullptr, nullptr, nullptr, nullptr,
+                         nullptr, nullptr, nullptr, nullptr},
+        "tokenizer", [](frt_tokenizer_v1&) {});
   }
-  if (id == FRT_EXT_CHAT && faulty::defect().starts_with("chat")) {
-    return faulty::spoiled(frt_chat_v1{sizeof(frt_chat_v1), 0, nullptr, nullptr, nullptr, nullptr,
-                                       nullptr, nullptr, nullptr, nullptr},
-                           "chat", [](frt_chat_v1&) {});
+  if (id == FRT_EXT_CHAT && defects::defect().starts_with("chat")) {
+    return defects::with_defect(frt_chat_v1{sizeof(frt_chat_v1), 0, nullptr, nullptr, nullptr,
+                                            nullptr, nullptr, nullptr, nullptr, nullptr},
+                                "chat", [](frt_chat_v1&) {});
   }
   return nullptr;
 }
@@ -422,18 +423,18 @@ class Plugin {
   Plugin(const frt::Host& host, const frt::ConfigView&)
       : exec_(host.require<frt_exec_v1>(FRT_EXT_EXEC)),
         states_(host.require<frt_state_v1>(FRT_EXT_STATE)) {
-    if (is("open_long_text")) throw frt::Error(FRT_ERR_DEVICE, faulty::long_text());
+    if (is("open_long_text")) throw frt::Error(FRT_ERR_DEVICE, defects::long_text());
   }
 
-  ~Plugin() { faulty::may_hang("close"); }
+  ~Plugin() { defects::may_hang("close"); }
 
   std::unique_ptr<Model> create(const frt_model_params& params) {
-    faulty::may_hang("create");
+    defects::may_hang("create");
     if (is("create_tells_checkpoint")) throw frt::Error(FRT_ERR_FORMAT, params.checkpoint);
     if (is("create_slow")) std::this_thread::sleep_for(std::chrono::milliseconds(700));
     if (is("kernel_registered_twice")) register_twice(params.context, "test.own/1");
     if (is("kernel_reserved_name")) register_twice(params.context, "frt.own/1");
-    if (is("create_long_text")) throw frt::Error(FRT_ERR_DEVICE, faulty::long_text());
+    if (is("create_long_text")) throw frt::Error(FRT_ERR_DEVICE, defects::long_text());
     return std::make_unique<Model>(frt::Context(exec_, params.context), states_);
   }
 
@@ -442,12 +443,12 @@ class Plugin {
     if (is("open_throws")) throw std::runtime_error("no key in the lock");
     if (is("open_forges")) throw std::runtime_error("no key\nok    plugin device\x1b[2J");
     if (is("open_without_object")) return FRT_OK;
-    if (is("open_status")) return faulty::kUnknownStatus;
+    if (is("open_status")) return defects::kUnknownStatus;
     if (is("open_endless_text")) {
       std::memset(error->message, 'x', sizeof(error->message));
       return FRT_ERR_DEVICE;
     }
-    faulty::may_hang("open");
+    defects::may_hang("open");
     const auto* exec = static_cast<const frt_exec_v1*>(host->extension(host->self, FRT_EXT_EXEC));
     if (is("open_wants_same_size") && exec && exec->struct_size != sizeof(*exec)) {
       return FRT_ERR_ABI;
@@ -465,47 +466,50 @@ class Plugin {
     return frt::detail::PluginTrampolines<Plugin>::open(host, config, plugin, error);
   }
   static const void* any_extension(frt_plugin plugin, const char* id) {
-    if (!plugin) faulty::harm_as_asked();
+    if (!plugin) defects::misbehave_when_asked();
     if (plugin && is("extension_throws")) throw std::runtime_error("ask again later");
     return frt::detail::PluginTrampolines<Plugin>::extension(plugin, id);
   }
   const void* extension(std::string_view id) noexcept {
     if (id != FRT_EXT_MODEL || is("model_missing")) return nullptr;
-    return faulty::spoiled(frt::model_table<Plugin, Model>(), "model", [](frt_model_v1& table) {
-      if (is("model_no_create")) table.create = nullptr;
-      if (is("create_throws")) {
-        table.create = [](frt_plugin, const frt_model_params*, frt_model*,
-                          frt_error*) -> frt_status { throw std::runtime_error("out of paper"); };
-      }
-      if (is("create_throws_number")) {
-        table.create = [](frt_plugin, const frt_model_params*, frt_model*,
-                          frt_error*) -> frt_status { throw 42; };
-      }
-      if (is("create_crashes")) {
-        table.create = [](frt_plugin, const frt_model_params*, frt_model*,
-                          frt_error*) -> frt_status { std::abort(); };
-      }
-      if (is("create_without_object")) {
-        table.create = [](frt_plugin, const frt_model_params*, frt_model*,
-                          frt_error*) -> frt_status { return FRT_OK; };
-      }
-      if (is("create_code_alone")) {
-        table.create = [](frt_plugin, const frt_model_params*, frt_model*,
-                          frt_error*) -> frt_status { return FRT_ERR_IO; };
-      }
-      if (is("create_status")) {
-        table.create = [](frt_plugin, const frt_model_params*, frt_model*,
-                          frt_error* error) -> frt_status {
-          return frt::set_error(error, faulty::kUnknownStatus, "half done");
-        };
-      }
-      if (is("destroy_throws")) {
-        table.destroy = [](frt_model) { throw std::runtime_error("the door is stuck"); };
-      }
-      if (is("model_extension_throws")) {
-        table.extension = [](frt_model, const char*) -> const void* { throw 7; };
-      }
-    });
+    return defects::with_defect(
+        frt::model_table<Plugin, Model>(), "model", [](frt_model_v1& table) {
+          if (is("model_no_create")) table.create = nullptr;
+          if (is("create_throws")) {
+            table.create = [](frt_plugin, const frt_model_params*, frt_model*,
+                              frt_error*) -> frt_status {
+              throw std::runtime_error("out of paper");
+            };
+          }
+          if (is("create_throws_number")) {
+            table.create = [](frt_plugin, const frt_model_params*, frt_model*,
+                              frt_error*) -> frt_status { throw 42; };
+          }
+          if (is("create_crashes")) {
+            table.create = [](frt_plugin, const frt_model_params*, frt_model*,
+                              frt_error*) -> frt_status { std::abort(); };
+          }
+          if (is("create_without_object")) {
+            table.create = [](frt_plugin, const frt_model_params*, frt_model*,
+                              frt_error*) -> frt_status { return FRT_OK; };
+          }
+          if (is("create_code_alone")) {
+            table.create = [](frt_plugin, const frt_model_params*, frt_model*,
+                              frt_error*) -> frt_status { return FRT_ERR_IO; };
+          }
+          if (is("create_status")) {
+            table.create = [](frt_plugin, const frt_model_params*, frt_model*,
+                              frt_error* error) -> frt_status {
+              return frt::set_error(error, defects::kUnknownStatus, "half done");
+            };
+          }
+          if (is("destroy_throws")) {
+            table.destroy = [](frt_model) { throw std::runtime_error("the door is stuck"); };
+          }
+          if (is("model_extension_throws")) {
+            table.extension = [](frt_model, const char*) -> const void* { throw 7; };
+          }
+        });
   }
   static const void* static_extension(std::string_view id) noexcept {
     if (id != FRT_EXT_CONFIG_SCHEMA) return nullptr;
@@ -516,17 +520,17 @@ class Plugin {
     static constexpr frt_config_option kTwice[] = {kOptions[0], kOptions[0]};
     static constexpr frt_config_option kNameless[] = {
         {nullptr, FRT_CONFIG_INT, 0, "1", nullptr, 1, 8, "a number"}};
-    return faulty::spoiled(frt::config_schema(frt::kNoOptions, kOptions), "schema",
-                           [](frt_config_schema_v1& table) {
-                             if (is("schema_null_list")) table.options = nullptr;
-                             if (is("schema_count")) table.option_count = ~uint64_t{0};
-                             if (is("schema_garbage")) table.options = kGarbage;
-                             if (is("schema_no_key")) table.options = kNameless;
-                             if (is("schema_key_twice")) {
-                               table.options = kTwice;
-                               table.option_count = 2;
-                             }
-                           });
+    return defects::with_defect(frt::config_schema(frt::kNoOptions, kOptions), "schema",
+                                [](frt_config_schema_v1& table) {
+                                  if (is("schema_null_list")) table.options = nullptr;
+                                  if (is("schema_count")) table.option_count = ~uint64_t{0};
+                                  if (is("schema_garbage")) table.options = kGarbage;
+                                  if (is("schema_no_key")) table.options = kNameless;
+                                  if (is("schema_key_twice")) {
+                                    table.options = kTwice;
+                                    table.option_count = 2;
+                                  }
+                                });
   }
 
  private:
@@ -549,4 +553,4 @@ class Plugin {
 
 }  // namespace
 
-FAULTY_PLUGIN(Plugin, model, "test.model");
+DEFECT_PLUGIN(Plugin, model, "test.model");
