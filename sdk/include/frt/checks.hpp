@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // frt/checks.hpp - what the checks of an operator's arguments are made of, for the operators of
 // frt/ops (frt/operator_checks.hpp) and a plugin's own. Messages name the operator and the
-// argument. All throw frt::Error(FRT_ERR_INVALID_ARGUMENT). No number makes a check overflow: sizes
-// are checked before what is made of them. Header-only.  [setup]
+// argument. All but `unsupported` throw frt::Error(FRT_ERR_INVALID_ARGUMENT). No number makes a
+// check overflow: sizes are checked before what is made of them. Header-only.  [setup]
 #pragma once
 
 #include <frt/kernels.h>
@@ -29,11 +29,14 @@ class Checks {
   Checks in(const char* member, int64_t index = kNoIndex) const&& = delete;
 
   [[noreturn]] void fail(std::string_view argument, std::string_view text) const {
-    throw Error(FRT_ERR_INVALID_ARGUMENT,
-                where().append(argument).append(" ").append(text.data(), text.size()));
+    refuse(FRT_ERR_INVALID_ARGUMENT, argument, text);
   }
   void require(bool condition, std::string_view argument, std::string_view text) const {
     if (!condition) fail(argument, text);
+  }
+  // FRT_ERR_UNSUPPORTED: what the operator allows and this backend does not take.
+  [[noreturn]] void unsupported(std::string_view argument, std::string_view text) const {
+    refuse(FRT_ERR_UNSUPPORTED, argument, text);
   }
 
   // ---- numbers ---------------------------------------------------------------------------------
@@ -121,11 +124,11 @@ class Checks {
              std::initializer_list<int64_t> shape, std::string_view stride_argument,
              int64_t stride) const {
     array(argument, data, dtype, shape);
-    slot_stride(stride_argument, stride, dtype, shape);
+    slot_stride(stride_argument, stride, dtype, bounded_product(shape));
   }
   void slot_stride(std::string_view argument, int64_t stride, frt_dtype dtype,
-                   std::initializer_list<int64_t> shape) const {
-    at_least(argument, stride, bounded_product({bounded_product(shape), whole_bytes(dtype)}));
+                   int64_t elements) const {
+    at_least(argument, stride, bounded_product({elements, whole_bytes(dtype)}));
     multiple(argument, stride, whole_bytes(dtype));
   }
 
@@ -165,6 +168,10 @@ class Checks {
   Checks(const Checks& outer, const char* member, int64_t index)
       : name_(member), outer_(&outer), index_(index) {}
 
+  [[noreturn]] void refuse(frt_status status, std::string_view argument,
+                           std::string_view text) const {
+    throw Error(status, where().append(argument).append(" ").append(text));
+  }
   std::string where() const {
     if (!outer_) return std::string(name_) + ": ";
     return outer_->where() + name_ +

@@ -51,8 +51,8 @@ void check_kv(const Checks& check, const Args& args) {
   check.array("keys", args.keys, args.kv_dtype, {rows, args.kv_heads, args.head_dim});
   check.array("values", args.values, args.kv_dtype, {rows, args.kv_heads, args.head_dim});
   if (args.pages.table) return;
-  check.slot_stride("slot_stride", args.slot_stride, args.kv_dtype,
-                    {rows, args.kv_heads, args.head_dim});
+  const int64_t elements = bounded_product({rows, args.kv_heads, args.head_dim});
+  check.slot_stride("slot_stride", args.slot_stride, args.kv_dtype, elements);
 }
 
 // Heads that lie `row_stride` elements from row to row and `head_stride` from head to head.

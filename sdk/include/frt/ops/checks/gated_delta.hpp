@@ -19,7 +19,8 @@ inline void check_conv_shared(const Checks& check, const frt_causal_conv_args& a
   check.positive("channels", args.channels);
   check.range("width", args.width, 2, 8);
   check.range("keep_window", args.keep_window, 0, 1);
-  check.slot_stride("slot_stride", args.slot_stride, args.dtype, {args.width - 1, args.channels});
+  check.slot_stride("slot_stride", args.slot_stride, args.dtype,
+                    int64_t{args.width - 1} * args.channels);
   check.array("c", args.c, args.dtype, {args.sequences.count, args.sequences.rows, args.channels});
 }
 template <class Layer>
@@ -46,7 +47,7 @@ inline void check_delta_shared(const Checks& check, const frt_gated_delta_args& 
   check.positive("chunk", args.chunk);
   check.range("keep_state", args.keep_state, 0, 1);
   check.slot_stride("slot_stride", args.slot_stride, FRT_DTYPE_F32,
-                    {args.value_heads, args.key_dim, args.value_dim});
+                    bounded_product({args.value_heads, args.key_dim, args.value_dim}));
   const int64_t rows = int64_t{args.sequences.count} * args.sequences.rows;
   check.array("c", args.c, args.dtype, {rows, delta_channels(args)});
   check.array("o", args.o, args.dtype, {rows, args.value_heads, args.value_dim});
