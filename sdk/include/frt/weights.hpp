@@ -112,13 +112,13 @@ class WeightFormats {
 
 inline constexpr int64_t kMostBytes = INT64_MAX / 4;  // 2^61 - 1: no memory has as many
 
-// The product of numbers that are not negative, at most kMostBytes.  [any]
+// The product of sizes, at most kMostBytes; that also where one is negative.  [any]
 inline int64_t bounded_product(std::initializer_list<int64_t> factors) noexcept {
   int64_t all = 1;
   bool many = false;
   for (const int64_t factor : factors) {
     if (factor == 0) return 0;
-    many = many || __builtin_mul_overflow(all, factor, &all) || all > kMostBytes;
+    many = many || factor < 0 || __builtin_mul_overflow(all, factor, &all) || all > kMostBytes;
   }
   return many ? kMostBytes : all;
 }

@@ -24,6 +24,8 @@ TEST_CASE("a product of sizes never overflows") {
   CHECK(bounded_product({INT32_MAX, kHuge}) == kMostBytes);
   CHECK(bounded_product({kHuge, kHuge, kHuge}) == kMostBytes);
   CHECK(bounded_product({kHuge, kHuge, 0}) == 0);
+  CHECK(bounded_product({-1, 3}) == kMostBytes);
+  CHECK(bounded_product({INT64_MIN, -1}) == kMostBytes);
 }
 
 TEST_CASE("a member of a member is named by its path") {

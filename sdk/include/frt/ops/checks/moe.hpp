@@ -27,10 +27,11 @@ void check_choice(const Checks& check, const Args& args) {
   check.array("weights", args.weights, {args.rows, args.experts_per_token});
 }
 template <class Args>
-void check_experts(const Checks& check, const Args& args,
+void check_experts(const Checks& check, const Args& args, int32_t inputs,
                    std::span<const frt_weight_format> formats) {
   const frt_weight& gate = args.gate.expert;
   check_expert_weight(check.in("gate"), args.gate, args.experts, formats);
+  check.equal("gate.expert.cols", gate.cols, inputs);
   check_expert_weight(check.in("up"), args.up, args.experts, formats);
   check_expert_weight(check.in("down"), args.down, args.experts, formats);
   check.equal("up.expert.rows", args.up.expert.rows, gate.rows);
@@ -52,7 +53,7 @@ inline void check_moe_experts(const Checks& check, const frt_moe_experts_args& a
                               std::span<const frt_weight_format> formats) {
   check.dtype("dtype", args.dtype);
   detail::check_choice(check, args);
-  detail::check_experts(check, args, formats);
+  detail::check_experts(check, args, args.gate.expert.cols, formats);
 }
 
 inline void check_moe_combine(const Checks& check, const frt_moe_combine_args& args) {
@@ -74,8 +75,7 @@ inline void check_moe_block(const Checks& check, const frt_moe_block_args& args,
   detail::check_choice(check, args);
   check.equal("router.rows", args.router.rows, args.experts);
   check.array("logits", args.logits, {args.rows, args.experts});
-  detail::check_experts(check, args, formats);
-  check.equal("gate.expert.cols", args.gate.expert.cols, inputs);
+  detail::check_experts(check, args, inputs, formats);
 
   const int32_t width = args.shared_gate_weight.rows;
   check.at_least("shared_gate_weight.rows", width, 0);
