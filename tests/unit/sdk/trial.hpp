@@ -237,7 +237,7 @@ class Trial {
           w.scale = w.data;
           w.cols = 24;
         },
-        "cols is 24, expected a multiple of 16");
+        "cols is 24, expected a multiple of 16 for NVFP4");
   }
   template <class Member>
   void norm(Member member, const char* path) {

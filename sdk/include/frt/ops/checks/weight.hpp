@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace frt {
@@ -49,7 +50,10 @@ inline void check_weight(const Checks& check, const frt_weight& weight,
   check.aligned("data", weight.data, 16);
   detail::check_weight_side(check, "scale", weight.format.scale, weight.scale);
   detail::check_weight_side(check, "zero", weight.format.zero, weight.zero);
-  if (weight.format == kWeightNvfp4) check.multiple("cols", weight.cols, 16);
+  if (weight.format == kWeightNvfp4 && weight.cols % 16 != 0) {
+    check.fail("cols",
+               "is " + std::to_string(weight.cols) + ", expected a multiple of 16 for NVFP4");
+  }
   check.require(weight_bytes(weight.format, weight.rows, weight.cols).total() < kMostBytes, "data",
                 "has 2^61 bytes or more");
 }
