@@ -213,6 +213,7 @@ void refusals(Case& c) {
   refuse([](frt_dense_attention_args& args) { args.context_length = nullptr; });
   refuse([](frt_dense_attention_args& args) { args.context_k = nullptr; });
   refuse([](frt_dense_attention_args& args) { args.sequences_per_context = 0; });
+  refuse([](frt_dense_attention_args& args) { args.sequences_per_context = 3; });
 }
 
 }  // namespace

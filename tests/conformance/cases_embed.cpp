@@ -284,6 +284,7 @@ void sequence_refusals(Case& c) {
           args.sequences = sequences.at(at);
           args.ids = at.operator()<int32_t>(ids);
           args.pending = at(ids);
+          args.pending_stride = 4;
           args.ids_out = static_cast<int32_t*>(at(x));
         },
         spoil);
@@ -294,6 +295,7 @@ void sequence_refusals(Case& c) {
   select([](frt_select_tokens_args& args) { args.ids = nullptr; });
   select([](frt_select_tokens_args& args) { args.pending = nullptr; });
   select([](frt_select_tokens_args& args) { args.pending_stride = 6; });
+  select([](frt_select_tokens_args& args) { args.pending_stride = 0; });
   select([](frt_select_tokens_args& args) { args.ids_out = nullptr; });
 
   const auto last = [&](auto spoil) {
@@ -332,6 +334,7 @@ void slot_row_refusals(Case& c) {
           args.ids = at.operator()<int32_t>(ids);
           args.x = at(x);
           args.carry = at(x, 16);
+          args.slot_stride = 32;
           args.ids_out = at.operator()<int32_t>(ids, 2);
           args.y = at(x, 32);
           args.position_out = at.operator()<int32_t>(ids, 4);
@@ -345,8 +348,11 @@ void slot_row_refusals(Case& c) {
   lag([](frt_lag_rows_args& args) { args.ids = nullptr; });
   lag([](frt_lag_rows_args& args) { args.x = nullptr; });  // rows is 2
   lag([](frt_lag_rows_args& args) { args.carry = nullptr; });
+  lag([](frt_lag_rows_args& args) { args.slot_stride = 28; });
   lag([](frt_lag_rows_args& args) { args.ids_out = nullptr; });
+  lag([](frt_lag_rows_args& args) { args.ids_out = const_cast<int32_t*>(args.ids); });
   lag([](frt_lag_rows_args& args) { args.y = nullptr; });
+  lag([](frt_lag_rows_args& args) { args.y = const_cast<void*>(args.x); });
   lag([](frt_lag_rows_args& args) { args.position_out = nullptr; });
   lag([](frt_lag_rows_args& args) { args.length_out = nullptr; });
 
@@ -359,6 +365,7 @@ void slot_row_refusals(Case& c) {
           args.width = 8;
           args.x = at(x);
           args.target = at(x, 32);
+          args.slot_stride = 32;
         },
         spoil);
   };
@@ -367,6 +374,7 @@ void slot_row_refusals(Case& c) {
   store([](frt_store_rows_args& args) { args.width = 0; });
   store([](frt_store_rows_args& args) { args.x = nullptr; });
   store([](frt_store_rows_args& args) { args.target = nullptr; });
+  store([](frt_store_rows_args& args) { args.slot_stride = 0; });
 }
 
 }  // namespace

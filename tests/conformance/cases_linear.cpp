@@ -444,6 +444,7 @@ void norm_gate_up_refusals(Case& c) {
   refuse([](Args& args) { args.dtype = FRT_DTYPE_I32; });
   refuse([](Args& args) { args.rows = -1; });
   refuse([](Args& args) { args.x = nullptr; });
+  refuse([](Args& args) { args.gate = nullptr; });
   refuse([](Args& args) { args.h = nullptr; });
   refuse([](Args& args) { args.delta = args.x; });
   refuse([](Args& args) { args.up_weight.rows = 8; });

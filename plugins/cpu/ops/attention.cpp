@@ -1,65 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// frt.attention_append/1, frt.attention/1 and frt.attention_block/1: checks and tasks. The work of
+// frt.attention_append/1, frt.attention/1 and frt.attention_block/1: tasks. The work of
 // a task is in attention_append.cpp, attention_split.cpp and attention_tile.cpp.
-#include <frt/ops/attention.h>
-#include <frt/page_table.hpp>
+#include <frt/ops/checks/attention.hpp>
 
 #include <algorithm>
 
 #include "../device.hpp"
+#include "active.hpp"
 #include "attention.hpp"
-#include "checks.hpp"
 #include "numbers.hpp"
 #include "reference.hpp"
 #include "registry.hpp"
 
 namespace frt::cpu {
 namespace {
-
-void check_append(const Checks& check, const frt_attention_append_args& args) {
-  check.dtype("dtype", args.dtype);
-  check.dtype("kv_dtype", args.kv_dtype, {FRT_DTYPE_F32, FRT_DTYPE_BF16, FRT_DTYPE_F8_E4M3});
-  check.sequences(args.sequences);
-  check.positive("heads", args.heads);
-  check.positive("kv_heads", args.kv_heads);
-  check.require(args.heads % args.kv_heads == 0, "heads", "is not a multiple of kv_heads");
-  check.positive("head_dim", args.head_dim);
-  check.range("rotary_dim", args.rotary_dim, 0, args.head_dim);
-  check.require(args.rotary_dim % 2 == 0, "rotary_dim", "is odd");
-  check.pointer("q", args.q);
-  check.pointer("k", args.k);
-  check.pointer("v", args.v);
-  if (args.rotary_dim > 0) check.pointer("inv_freq", args.inv_freq);
-  if (args.kv_dtype == FRT_DTYPE_F8_E4M3) {
-    check.require(args.k_scale > 0, "k_scale", "is not more than 0");
-    check.require(args.v_scale > 0, "v_scale", "is not more than 0");
-  }
-  check.positive("max_rows", args.max_rows);
-  check.pointer("keys", args.keys);
-  check.pointer("values", args.values);
-  check.pointer("q_out", args.q_out);
-  check_page_table(check, args.pages, args.max_rows, args.kv_dtype);
-}
-
-void check_attention(const Checks& check, const frt_attention_args& args) {
-  check.dtype("dtype", args.dtype);
-  check.dtype("kv_dtype", args.kv_dtype, {FRT_DTYPE_F32, FRT_DTYPE_BF16, FRT_DTYPE_F8_E4M3});
-  check.sequences(args.sequences);
-  check.positive("heads", args.heads);
-  check.positive("kv_heads", args.kv_heads);
-  check.require(args.heads % args.kv_heads == 0, "heads", "is not a multiple of kv_heads");
-  check.positive("head_dim", args.head_dim);
-  check.positive("max_rows", args.max_rows);
-  check.pointer("q", args.q);
-  check.pointer("keys", args.keys);
-  check.pointer("values", args.values);
-  if (args.kv_dtype == FRT_DTYPE_F8_E4M3) {
-    check.require(args.k_scale > 0, "k_scale", "is not more than 0");
-    check.require(args.v_scale > 0, "v_scale", "is not more than 0");
-  }
-  check.pointer("y", args.y);
-  check_page_table(check, args.pages, args.max_rows, args.kv_dtype);
-}
 
 class Append {
  public:
@@ -185,7 +139,7 @@ class Attention {
 };
 
 std::unique_ptr<Node> prepare_append(Device& device, const frt_attention_append_args& args) {
-  check_append(Checks(FRT_OP_ATTENTION_APPEND), args);
+  check_attention_append(Checks(FRT_OP_ATTENTION_APPEND), args);
   const Append append(device, args);
   return make_node([append](Pool& pool, std::byte* scratch) noexcept { append.run(pool, scratch); },
                    append.scratch_bytes());
@@ -200,10 +154,7 @@ std::unique_ptr<Node> prepare_attention(Device& device, const frt_attention_args
 }
 
 std::unique_ptr<Node> prepare_block(Device& device, const frt_attention_block_args& args) {
-  const Checks check(FRT_OP_ATTENTION_BLOCK);
-  check_append(check, args.append);
-  check_attention(check, args.attention);
-  check.require(args.append.q_out == args.attention.q, "attention.q", "is not append.q_out");
+  check_attention_block(Checks(FRT_OP_ATTENTION_BLOCK), args);
   const Append append(device, args.append);
   const Attention attention(device, args.attention);
   const auto body = [append, attention](Pool& pool, std::byte* scratch) noexcept {

@@ -16,8 +16,8 @@
 #include <cmath>
 #include <limits>
 
+#include "active.hpp"
 #include "attention.hpp"
-#include "checks.hpp"
 #include "numbers.hpp"
 #include "simd-inl.hpp"
 #include "tile-inl.hpp"

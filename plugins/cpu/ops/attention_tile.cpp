@@ -14,8 +14,8 @@
 
 #include <limits>
 
+#include "active.hpp"
 #include "attention.hpp"
-#include "checks.hpp"
 #include "numbers.hpp"
 #include "simd-inl.hpp"
 #include "tile-inl.hpp"

@@ -12,8 +12,8 @@
 
 #include <cstring>
 
+#include "active.hpp"
 #include "causal_conv.hpp"
-#include "checks.hpp"
 #include "numbers.hpp"
 #include "simd-inl.hpp"
 
@@ -71,8 +71,9 @@ void conv_channels(const frt_causal_conv_args& args, int64_t b, int32_t first, i
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
+#include <frt/ops/checks/gated_delta.hpp>
+
 #include <algorithm>
-#include <frt/operator_checks.hpp>
 
 #include "../device.hpp"
 #include "reference.hpp"

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // frt.checksum/1. Tasks of 1 MiB; in each, eight independent words so that loads, not the chain of
 // exclusive ors, set the pace.
-#include <frt/ops/checksum.h>
+#include <frt/ops/checks/checksum.hpp>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 
 #include "../device.hpp"
-#include "checks.hpp"
 #include "registry.hpp"
 
 namespace frt::cpu {
@@ -29,11 +28,7 @@ uint64_t fold(const uint64_t* words, uint64_t count) noexcept {
 }
 
 std::unique_ptr<Node> prepare_checksum(Device&, const frt_checksum_args& args) {
-  const Checks check(FRT_OP_CHECKSUM);
-  check.pointer("x", args.x);
-  check.pointer("y", args.y);
-  check.require(reinterpret_cast<uintptr_t>(args.x) % 8 == 0, "x", "is not aligned to 8 bytes");
-  check.require(args.bytes % 8 == 0, "bytes", "is not a multiple of 8");
+  check_checksum(Checks(FRT_OP_CHECKSUM), args);
   return make_node([args](Pool& pool, std::byte*) noexcept {
     const auto* words = static_cast<const uint64_t*>(args.x);
     const uint64_t count = args.bytes / sizeof(uint64_t);

@@ -2,14 +2,13 @@
 // frt.convert/1: rows from one float type to another, and the strided copy of rows.
 //
 // One value at a time: memory, not arithmetic, is the limit wherever this is used.
-#include <frt/ops/elementwise.h>
+#include <frt/ops/checks/elementwise.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "../device.hpp"
-#include "checks.hpp"
+#include "active.hpp"
 #include "formats.hpp"
 #include "numbers.hpp"
 #include "registry.hpp"
@@ -84,18 +83,7 @@ void convert_values(int64_t count, frt_dtype x_dtype, const void* x, float facto
 }
 
 std::unique_ptr<Node> prepare_convert(Device&, const frt_convert_args& args) {
-  const Checks check(FRT_OP_CONVERT);
-  const std::initializer_list<frt_dtype> types = {FRT_DTYPE_F32, FRT_DTYPE_BF16, FRT_DTYPE_F16,
-                                                  FRT_DTYPE_F8_E4M3};
-  check.dtype("x_dtype", args.x_dtype, types);
-  check.dtype("y_dtype", args.y_dtype, types);
-  check.at_least("rows", args.rows, 0);
-  check.positive("width", args.width);
-  check.pointer("x", args.x);
-  check.pointer("y", args.y);
-  check.at_least("x_stride", args.x_stride, args.width);
-  check.at_least("y_stride", args.y_stride, args.width);
-  check.require(std::isfinite(args.factor), "factor", "is not finite");
+  check_convert(Checks(FRT_OP_CONVERT), args);
   return make_node([args](Pool& pool, std::byte*) noexcept {
     const int64_t rows = active_rows(args.rows, args.row_count);
     const int64_t rows_per_task = std::max<int64_t>(1, kPiece / args.width);

@@ -21,7 +21,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "checks.hpp"
+#include "active.hpp"
 #include "delta.hpp"
 #include "numbers.hpp"
 #include "simd-inl.hpp"

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// dense.hpp - what operators with a norm or a product inside share: checks of their parts, and
-// nodes that run one after another.
+// dense.hpp - what operators with a norm or a product inside share: nodes, one after another.
 #pragma once
 
 #include <frt/ops/dense.h>
@@ -13,26 +12,16 @@
 
 #include "../device.hpp"
 #include "../node.hpp"
-#include "checks.hpp"
 
 namespace frt::cpu {
 
-// Throw unless the part is complete.  [setup]
-void check_modulation(const Checks& check, const frt_modulation& modulation);
-void check_norm(const Checks& check, const frt_norm& norm);
-
-// Nodes of operators that are also parts of others; `check` names the operator that was called.
-// [setup]
-std::unique_ptr<Node> make_dense(Device& device, const Checks& check, const frt_dense_args& args);
-std::unique_ptr<Node> make_norm_dense(Device& device, const Checks& check,
-                                      const frt_norm_dense_args& args);
-std::unique_ptr<Node> make_norm_geglu(Device& device, const Checks& check,
-                                      const frt_norm_geglu_args& args);
-std::unique_ptr<Node> make_rope(const Checks& check, const frt_rope_args& args);
-std::unique_ptr<Node> make_norm_qkv(Device& device, const Checks& check,
-                                    const frt_norm_qkv_args& args);
-std::unique_ptr<Node> make_attention(Device& device, const Checks& check,
-                                     const frt_dense_attention_args& args);
+// Nodes of operators that are also parts of others; arguments are checked already.  [setup]
+std::unique_ptr<Node> make_dense(Device& device, const frt_dense_args& args);
+std::unique_ptr<Node> make_norm_dense(Device& device, const frt_norm_dense_args& args);
+std::unique_ptr<Node> make_norm_geglu(Device& device, const frt_norm_geglu_args& args);
+std::unique_ptr<Node> make_rope(const frt_rope_args& args);
+std::unique_ptr<Node> make_norm_qkv(Device& device, const frt_norm_qkv_args& args);
+std::unique_ptr<Node> make_attention(Device& device, const frt_dense_attention_args& args);
 
 // Fused operators that need no more than their parts, in order.
 class SequenceNode final : public Node {

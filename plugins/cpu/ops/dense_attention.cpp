@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// frt.rope/1, frt.norm_qkv/1 and frt.dense_attention/1: checks and tasks. The work of an attention
+// frt.rope/1, frt.norm_qkv/1 and frt.dense_attention/1: tasks. The work of an attention
 // tile is in dense_attention_tile.cpp.
 #include "dense_attention.hpp"
+
+#include <frt/ops/checks/dense_attention.hpp>
 
 #include <cmath>
 #include <limits>
@@ -107,65 +109,24 @@ void attend_plain(const frt_dense_attention_args& args, int64_t b, int64_t row, 
   for (int32_t i = 0; i < dim; ++i) store_float(kType, args.y, y + i, sums[i]);
 }
 
-void check_attention(const Checks& check, const frt_dense_attention_args& args) {
-  check.dtype("dtype", args.dtype);
-  check.positive("count", args.count);
-  check.positive("rows", args.rows);
-  check.positive("heads", args.heads);
-  check.positive("kv_heads", args.kv_heads);
-  check.require(args.heads % args.kv_heads == 0, "heads", "is not a multiple of kv_heads");
-  check.positive("head_dim", args.head_dim);
-  check.pointer("q", args.q);
-  check.pointer("k", args.k);
-  check.pointer("v", args.v);
-  check.pointer("y", args.y);
-  const int64_t width = static_cast<int64_t>(args.heads) * args.head_dim;
-  const int64_t kv_width = static_cast<int64_t>(args.kv_heads) * args.head_dim;
-  check.at_least("q_stride", args.q_stride, width);
-  check.at_least("y_stride", args.y_stride, width);
-  check.at_least("kv_stride", args.kv_stride, kv_width);
-  check.scale("y_scale", args.y_scale);
-  check.at_least("context_rows", args.context_rows, 0);
-  if (args.context_rows == 0) return;
-  check.positive("sequences_per_context", args.sequences_per_context);
-  check.require(args.count % args.sequences_per_context == 0, "count",
-                "is not a multiple of sequences_per_context");
-  check.pointer("context_length", args.context_length);
-  check.pointer("context_k", args.context_k);
-  check.pointer("context_v", args.context_v);
-  check.at_least("context_stride", args.context_stride, kv_width);
-}
-
 std::unique_ptr<Node> prepare_attention(Device& device, const frt_dense_attention_args& args) {
-  return make_attention(device, Checks(FRT_OP_DENSE_ATTENTION), args);
+  check_dense_attention(Checks(FRT_OP_DENSE_ATTENTION), args);
+  return make_attention(device, args);
 }
 
 std::unique_ptr<Node> prepare_rope(Device&, const frt_rope_args& args) {
-  return make_rope(Checks(FRT_OP_ROPE), args);
+  check_rope(Checks(FRT_OP_ROPE), args);
+  return make_rope(args);
 }
 
 std::unique_ptr<Node> prepare_norm_qkv(Device& device, const frt_norm_qkv_args& args) {
-  return make_norm_qkv(device, Checks(FRT_OP_NORM_QKV), args);
+  check_norm_qkv(Checks(FRT_OP_NORM_QKV), args, kWeightFormats);
+  return make_norm_qkv(device, args);
 }
 
 }  // namespace
 
-std::unique_ptr<Node> make_rope(const Checks& check, const frt_rope_args& args) {
-  check.dtype("dtype", args.dtype);
-  check.positive("count", args.count);
-  check.positive("rows", args.rows);
-  check.positive("head_dim", args.head_dim);
-  check.require(args.head_dim % 2 == 0, "head_dim", "is odd");
-  check.positive("kv_heads", args.kv_heads);
-  if (args.q) {
-    check.positive("heads", args.heads);
-    check.at_least("q_stride", args.q_stride, static_cast<int64_t>(args.heads) * args.head_dim);
-  }
-  check.pointer("k", args.k);
-  check.at_least("k_stride", args.k_stride, static_cast<int64_t>(args.kv_heads) * args.head_dim);
-  check.pointer("table", args.table);
-  check.positive("positions", args.positions);
-  if (args.base) check.positive("sequences_per_base", args.sequences_per_base);
+std::unique_ptr<Node> make_rope(const frt_rope_args& args) {
   return make_node([args](Pool& pool, std::byte*) noexcept {
     pool.run(static_cast<int64_t>(args.count) * args.rows, [&](int64_t row, int) {
       if (args.dtype == FRT_DTYPE_F32) {
@@ -177,16 +138,11 @@ std::unique_ptr<Node> make_rope(const Checks& check, const frt_rope_args& args) 
   });
 }
 
-std::unique_ptr<Node> make_norm_qkv(Device& device, const Checks& check,
-                                    const frt_norm_qkv_args& args) {
-  check.require(args.products.rows == args.rope.count * args.rope.rows, "products.rows",
-                "is not rope.count * rope.rows");
-  return make_sequence(make_norm_dense(device, check, args.products), make_rope(check, args.rope));
+std::unique_ptr<Node> make_norm_qkv(Device& device, const frt_norm_qkv_args& args) {
+  return make_sequence(make_norm_dense(device, args.products), make_rope(args.rope));
 }
 
-std::unique_ptr<Node> make_attention(Device& device, const Checks& check,
-                                     const frt_dense_attention_args& args) {
-  check_attention(check, args);
+std::unique_ptr<Node> make_attention(Device& device, const frt_dense_attention_args& args) {
   const DenseAttentionLayout layout(args);
   const auto workers = static_cast<std::size_t>(device.options().threads);
   const std::size_t scratch = workers * static_cast<std::size_t>(layout.work) * sizeof(float);

@@ -5,13 +5,12 @@
 // as many narrow ones.
 #include "elementwise.hpp"
 
-#include <frt/ops/elementwise.h>
+#include <frt/ops/checks/elementwise.hpp>
 
 #include <algorithm>
-#include <frt/operator_checks.hpp>
 
 #include "../device.hpp"
-#include "checks.hpp"
+#include "active.hpp"
 #include "numbers.hpp"
 #include "registry.hpp"
 

@@ -3,13 +3,13 @@
 //
 // All of it is copying; a row of another type is converted or dequantised on the way. Rows
 // are split into tasks of about 16 KiB, so that a decode step costs no hand-over to other workers.
-#include <frt/ops/embed.h>
+#include <frt/ops/checks/embed.hpp>
 
 #include <algorithm>
 #include <cstring>
 
 #include "../device.hpp"
-#include "checks.hpp"
+#include "active.hpp"
 #include "numbers.hpp"
 #include "products/dequantise.hpp"
 #include "products/weight.hpp"
@@ -55,13 +55,7 @@ void dequantise_table_row(const Weight& table, int64_t row, frt_dtype to, void* 
 }
 
 std::unique_ptr<Node> prepare_embed(Device&, const frt_embed_args& args) {
-  const Checks check(FRT_OP_EMBED);
-  check.dtype("y_dtype", args.y_dtype);
-  check.positive("rows", args.rows);
-  check.pointer("ids", args.ids);
-  check_weight(check, "table", args.table);
-  check.pointer("y", args.y);
-  check.at_least("y_stride", args.y_stride, args.table.cols);
+  check_embed(Checks(FRT_OP_EMBED), args, kWeightFormats);
   return make_node([args, table = Weight(args.table)](Pool& pool, std::byte*) noexcept {
     const frt_dtype stored = args.table.format.data;
     const int64_t width = args.table.cols;
@@ -83,12 +77,7 @@ std::unique_ptr<Node> prepare_embed(Device&, const frt_embed_args& args) {
 }
 
 std::unique_ptr<Node> prepare_select_tokens(Device&, const frt_select_tokens_args& args) {
-  const Checks check(FRT_OP_SELECT_TOKENS);
-  check.sequences(args.sequences);
-  check.pointer("ids", args.ids);
-  check.pointer("pending", args.pending);
-  check.require(args.pending_stride % 4 == 0, "pending_stride", "is not a multiple of 4");
-  check.pointer("ids_out", args.ids_out);
+  check_select_tokens(Checks(FRT_OP_SELECT_TOKENS), args);
   return make_node([args](Pool&, std::byte*) noexcept {
     const frt_sequences& s = args.sequences;
     for (int64_t b = 0; b < s.count; ++b) {
@@ -105,14 +94,7 @@ std::unique_ptr<Node> prepare_select_tokens(Device&, const frt_select_tokens_arg
 }
 
 std::unique_ptr<Node> prepare_last_rows(Device&, const frt_last_rows_args& args) {
-  const Checks check(FRT_OP_LAST_ROWS);
-  check.dtype("dtype", args.dtype);
-  check.sequences(args.sequences);
-  check.positive("width", args.width);
-  check.pointer("x", args.x);
-  check.at_least("x_stride", args.x_stride, args.width);
-  check.pointer("y", args.y);
-  check.at_least("y_stride", args.y_stride, args.width);
+  check_last_rows(Checks(FRT_OP_LAST_ROWS), args);
   return make_node([args](Pool& pool, std::byte*) noexcept {
     const frt_sequences& s = args.sequences;
     for_rows(pool, s.count, args.width * element_bytes(args.dtype), [&](int64_t b) {

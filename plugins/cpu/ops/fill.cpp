@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // frt.fill_uniform/1: reproducible values, a function of the seed and the index alone.
-#include <frt/ops/elementwise.h>
+#include <frt/ops/checks/elementwise.hpp>
 
 #include <algorithm>
 
 #include "../device.hpp"
-#include "checks.hpp"
 #include "formats.hpp"
 #include "numbers.hpp"
 #include "registry.hpp"
@@ -62,13 +61,7 @@ void fill_piece(const frt_fill_uniform_args& args, int64_t first, int64_t end) n
 }
 
 std::unique_ptr<Node> prepare_fill_uniform(Device&, const frt_fill_uniform_args& args) {
-  const Checks check(FRT_OP_FILL_UNIFORM);
-  check.dtype("dtype", args.dtype,
-              {FRT_DTYPE_F32, FRT_DTYPE_BF16, FRT_DTYPE_F16, FRT_DTYPE_F8_E4M3, FRT_DTYPE_F4_E2M1});
-  check.require(args.count <= INT64_MAX, "count", "is too large");
-  check.require(args.dtype != FRT_DTYPE_F4_E2M1 || args.count % 2 == 0, "count",
-                "is odd, but f4_e2m1 has two values per byte");
-  if (args.count > 0) check.pointer("y", args.y);
+  check_fill_uniform(Checks(FRT_OP_FILL_UNIFORM), args);
   return make_node([args](Pool& pool, std::byte*) noexcept {
     const auto count = static_cast<int64_t>(args.count);
     pool.run((count + kPiece - 1) / kPiece, [&](int64_t task, int) {

@@ -2,7 +2,7 @@
 // Flow matching: frt.flow_start/1, frt.flow_input/1, frt.flow_output/1, frt.flow_update/1,
 // frt.flow_step/1. Plain loops: a chunk of actions has some thousand values, which is nothing
 // beside the products of a step.
-#include <frt/ops/flow.h>
+#include <frt/ops/checks/flow.hpp>
 
 #include <cstring>
 
@@ -15,17 +15,7 @@ namespace frt::cpu {
 namespace {
 
 std::unique_ptr<Node> prepare_start(Device&, const frt_flow_start_args& args) {
-  const Checks check(FRT_OP_FLOW_START);
-  check.positive("samples", args.samples);
-  check.positive("horizon", args.horizon);
-  check.positive("dim", args.dim);
-  check.pointer("noise", args.noise);
-  if (args.locked) {
-    check.pointer("previous", args.previous);
-    check.pointer("locked_clean", args.locked_clean);
-  }
-  check.pointer("x", args.x);
-  check.pointer("clean_rows", args.clean_rows);
+  check_flow_start(Checks(FRT_OP_FLOW_START), args);
   return make_node([args](Pool&, std::byte*) noexcept {
     const int64_t chunk = static_cast<int64_t>(args.horizon) * args.dim;
     const int32_t locked = args.locked ? std::clamp(*args.locked, 0, args.horizon) : 0;
@@ -35,18 +25,6 @@ std::unique_ptr<Node> prepare_start(Device&, const frt_flow_start_args& args) {
       std::copy_n(args.previous, static_cast<int64_t>(locked) * args.dim, args.x + s * chunk);
     }
   });
-}
-
-void check_input(const Checks& check, const frt_flow_input_args& args) {
-  check.dtype("h_dtype", args.h_dtype);
-  check.positive("branches", args.branches);
-  check.positive("rows", args.rows);
-  check.positive("dim", args.dim);
-  check.positive("width", args.width);
-  check.pointer("x", args.x);
-  check.pointer("weight", args.weight);
-  check.pointer("bias", args.bias);
-  check.pointer("h", args.h);
 }
 
 void input_row(const frt_flow_input_args& args, int64_t row) noexcept {
@@ -61,24 +39,13 @@ void input_row(const frt_flow_input_args& args, int64_t row) noexcept {
   }
 }
 
-std::unique_ptr<Node> make_input(const Checks& check, const frt_flow_input_args& args) {
-  check_input(check, args);
+std::unique_ptr<Node> make_input(const frt_flow_input_args& args) {
   return make_node([args](Pool& pool, std::byte*) noexcept {
     pool.run(args.rows, [&](int64_t row, int) { input_row(args, row); });
   });
 }
 
-std::unique_ptr<Node> make_output(Device& device, const Checks& check,
-                                  const frt_flow_output_args& args) {
-  check.dtype("h_dtype", args.h_dtype);
-  check.positive("rows", args.rows);
-  check.positive("dim", args.dim);
-  check.positive("width", args.width);
-  check_norm(check, args.norm);
-  check.pointer("h", args.h);
-  check.pointer("weight", args.weight);
-  check.pointer("bias", args.bias);
-  check.pointer("v", args.v);
+std::unique_ptr<Node> make_output(Device& device, const frt_flow_output_args& args) {
   const bool plain = device.reference_numerics();
   const std::size_t floats = static_cast<std::size_t>(args.width + 15) / 16 * 16;
   const std::size_t scratch =
@@ -123,19 +90,7 @@ void update_row(const frt_flow_update_args& args, int64_t sample, int64_t row) n
   }
 }
 
-std::unique_ptr<Node> make_update(const Checks& check, const frt_flow_update_args& args) {
-  check.positive("branches", args.branches);
-  check.positive("samples", args.samples);
-  check.positive("horizon", args.horizon);
-  check.positive("dim", args.dim);
-  check.pointer("v", args.v);
-  check.pointer("x", args.x);
-  if (args.branches > 1) check.pointer("beta", args.beta);
-  if (args.previous) {
-    check.pointer("weights", args.weights);
-    check.pointer("cap", args.cap);
-    check.pointer("locked", args.locked);
-  }
+std::unique_ptr<Node> make_update(const frt_flow_update_args& args) {
   return make_node([args](Pool&, std::byte*) noexcept {
     for (int64_t s = 0; s < args.samples; ++s) {
       for (int64_t row = 0; row < args.horizon; ++row) update_row(args, s, row);
@@ -144,29 +99,26 @@ std::unique_ptr<Node> make_update(const Checks& check, const frt_flow_update_arg
 }
 
 std::unique_ptr<Node> prepare_input(Device&, const frt_flow_input_args& args) {
-  return make_input(Checks(FRT_OP_FLOW_INPUT), args);
+  check_flow_input(Checks(FRT_OP_FLOW_INPUT), args);
+  return make_input(args);
 }
 
 std::unique_ptr<Node> prepare_output(Device& device, const frt_flow_output_args& args) {
-  return make_output(device, Checks(FRT_OP_FLOW_OUTPUT), args);
+  check_flow_output(Checks(FRT_OP_FLOW_OUTPUT), args);
+  return make_output(device, args);
 }
 
 std::unique_ptr<Node> prepare_update(Device&, const frt_flow_update_args& args) {
-  return make_update(Checks(FRT_OP_FLOW_UPDATE), args);
+  check_flow_update(Checks(FRT_OP_FLOW_UPDATE), args);
+  return make_update(args);
 }
 
 std::unique_ptr<Node> prepare_step(Device& device, const frt_flow_step_args& args) {
-  const Checks check(FRT_OP_FLOW_STEP);
-  check.require(args.output.v == args.update.v, "update.v", "is not output.v");
-  check.require(
-      args.output.rows == args.update.branches * args.update.samples * args.update.horizon,
-      "output.rows", "is not branches * samples * horizon");
-  check.require(args.output.dim == args.update.dim, "update.dim", "is not output.dim");
-  auto output = make_output(device, check, args.output);
-  auto update = make_update(check, args.update);
+  check_flow_step(Checks(FRT_OP_FLOW_STEP), args);
+  auto output = make_output(device, args.output);
+  auto update = make_update(args.update);
   if (!args.next.h) return make_sequence(std::move(output), std::move(update));
-  check.require(args.next.x == args.update.x, "next.x", "is not update.x");
-  return make_sequence(std::move(output), std::move(update), make_input(check, args.next));
+  return make_sequence(std::move(output), std::move(update), make_input(args.next));
 }
 
 }  // namespace

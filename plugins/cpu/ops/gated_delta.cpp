@@ -2,15 +2,15 @@
 // frt.gated_delta/1, frt.gated_delta_block/1 and frt.gated_delta_commit/1.
 //
 // Value heads are independent: a task is one value head of one sequence (delta.cpp).
-#include <frt/ops/gated_delta.h>
-#include <frt/operator_checks.hpp>
+#include <frt/gated_delta.hpp>
+#include <frt/ops/checks/gated_delta.hpp>
 
 #include <utility>
 #include <vector>
 
 #include "../device.hpp"
+#include "active.hpp"
 #include "causal_conv.hpp"
-#include "checks.hpp"
 #include "delta.hpp"
 #include "numbers.hpp"
 #include "reference.hpp"
@@ -124,18 +124,7 @@ class Block {
 
 std::unique_ptr<Node> prepare_gated_delta_block(Device& device,
                                                 const frt_gated_delta_block_args& args) {
-  const Checks check(FRT_OP_GATED_DELTA_BLOCK);
-  check_causal_conv(check, args.conv);
-  check_gated_delta(check, args.delta);
-  check.require(args.conv.dtype == args.delta.dtype, "conv.dtype", "is not delta.dtype");
-  check.require(args.conv.c == args.delta.c, "delta.c", "is not conv.c");
-  check.require(
-      args.conv.channels == 2LL * args.delta.key_heads * args.delta.key_dim +
-                                static_cast<int64_t>(args.delta.value_heads) * args.delta.value_dim,
-      "conv.channels", "is not 2 * key_heads * key_dim + value_heads * value_dim");
-  check.pointer("z", args.z);
-  check.pointer("norm_weight", args.norm_weight);
-  check.pointer("y", args.y);
+  check_gated_delta_block(Checks(FRT_OP_GATED_DELTA_BLOCK), args);
   const Block block(device, args);
   return make_node([block](Pool& pool, std::byte* scratch) noexcept { block.run(pool, scratch); },
                    block.scratch_bytes());

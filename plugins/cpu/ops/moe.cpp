@@ -5,13 +5,13 @@
 // one group node.
 #include "moe.hpp"
 
+#include <frt/ops/checks/moe.hpp>
+
 #include <algorithm>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "../device.hpp"
-#include "checks.hpp"
 #include "numbers.hpp"
 #include "products/group.hpp"
 #include "products/weight.hpp"
@@ -35,11 +35,6 @@ class NodeList final : public Node {
   std::size_t bytes_ = 0;
 };
 
-void check_cols(const Checks& check, const char* argument, const frt_weight& weight, int32_t cols) {
-  check.require(weight.cols == cols, argument,
-                "is " + std::to_string(weight.cols) + ", expected " + std::to_string(cols));
-}
-
 // Activations x of the block, `cols` wide.
 Group plain_group(const frt_moe_block_args& args, const void* x, int64_t cols) {
   Group group;
@@ -51,46 +46,8 @@ Group plain_group(const frt_moe_block_args& args, const void* x, int64_t cols) {
   return group;
 }
 
-void check_block(const Checks& check, const frt_moe_block_args& args) {
-  check.dtype("dtype", args.dtype);
-  check.at_least("rows", args.rows, 0);
-  check.pointer("x", args.x);
-  if (args.residual) {
-    check.dtype("residual_dtype", args.residual_dtype);
-    check.pointer("norm_weight", args.norm_weight);
-  } else {
-    check.require(!args.delta, "delta", "is given without residual");
-  }
-  check_weight(check, "router", args.router);
-  check.require(args.router.rows == args.experts, "router.rows",
-                "is " + std::to_string(args.router.rows) + ", but there are " +
-                    std::to_string(args.experts) + " experts");
-  check_cols(check, "gate.expert.cols", args.gate.expert, args.router.cols);
-  check.pointer("logits", args.logits);
-  check.at_least("shared_gate_weight.rows", args.shared_gate_weight.rows, 0);
-  if (args.shared_gate_weight.rows == 0) return;
-
-  check_weight(check, "shared_gate_weight", args.shared_gate_weight);
-  check_weight(check, "shared_up_weight", args.shared_up_weight);
-  check_weight(check, "shared_down_weight", args.shared_down_weight);
-  check_weight(check, "shared_expert_gate", args.shared_expert_gate);
-  const int32_t width = args.shared_gate_weight.rows;
-  check_cols(check, "shared_gate_weight.cols", args.shared_gate_weight, args.router.cols);
-  check_cols(check, "shared_up_weight.cols", args.shared_up_weight, args.router.cols);
-  check_cols(check, "shared_down_weight.cols", args.shared_down_weight, width);
-  check_cols(check, "shared_expert_gate.cols", args.shared_expert_gate, args.router.cols);
-  check.require(args.shared_up_weight.rows == width, "shared_up_weight.rows",
-                "differs from shared_gate_weight.rows");
-  check.require(args.shared_down_weight.rows == args.router.cols, "shared_down_weight.rows",
-                "differs from router.cols");
-  check.require(args.shared_expert_gate.rows == 1, "shared_expert_gate.rows", "is not 1");
-  check.pointer("shared_hidden", args.shared_hidden);
-  check.pointer("shared_y", args.shared_y);
-  check.pointer("shared_scale", args.shared_scale);
-}
-
 std::unique_ptr<Node> prepare_moe_block(Device& device, const frt_moe_block_args& args) {
-  check_block(Checks(FRT_OP_MOE_BLOCK), args);
+  check_moe_block(Checks(FRT_OP_MOE_BLOCK), args, kWeightFormats);
   const int64_t inputs = args.router.cols;
   const int64_t width = args.shared_gate_weight.rows;
   std::vector<std::unique_ptr<Node>> nodes;
@@ -116,7 +73,7 @@ std::unique_ptr<Node> prepare_moe_block(Device& device, const frt_moe_block_args
   route.logits = args.logits;
   route.ids = args.ids;
   route.weights = args.weights;
-  nodes.push_back(prepare_moe_route(device, route));
+  nodes.push_back(make_moe_route(device, route));
 
   frt_moe_experts_args experts{};
   experts.dtype = args.dtype;
@@ -131,7 +88,7 @@ std::unique_ptr<Node> prepare_moe_block(Device& device, const frt_moe_block_args
   experts.up = args.up;
   experts.down = args.down;
   experts.y = args.y;
-  nodes.push_back(prepare_moe_experts(device, experts));
+  nodes.push_back(make_moe_experts(device, experts));
   if (width == 0) return std::make_unique<NodeList>(std::move(nodes));
 
   Group gate_up = plain_group(args, args.x, inputs);
@@ -153,8 +110,23 @@ std::unique_ptr<Node> prepare_moe_block(Device& device, const frt_moe_block_args
   combine.shared = args.shared_y;
   combine.gate = args.shared_scale;
   combine.y = args.y;
-  nodes.push_back(prepare_moe_combine(device, combine));
+  nodes.push_back(make_moe_combine(device, combine));
   return std::make_unique<NodeList>(std::move(nodes));
+}
+
+std::unique_ptr<Node> prepare_moe_route(Device& device, const frt_moe_route_args& args) {
+  check_moe_route(Checks(FRT_OP_MOE_ROUTE), args);
+  return make_moe_route(device, args);
+}
+
+std::unique_ptr<Node> prepare_moe_experts(Device& device, const frt_moe_experts_args& args) {
+  check_moe_experts(Checks(FRT_OP_MOE_EXPERTS), args, kWeightFormats);
+  return make_moe_experts(device, args);
+}
+
+std::unique_ptr<Node> prepare_moe_combine(Device& device, const frt_moe_combine_args& args) {
+  check_moe_combine(Checks(FRT_OP_MOE_COMBINE), args);
+  return make_moe_combine(device, args);
 }
 
 }  // namespace

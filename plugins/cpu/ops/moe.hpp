@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // moe.hpp - the nodes of the mixture-of-experts operators, as the block puts them together.
-//
-// Each checks its arguments and throws frt::Error as a KernelList prepare function does. All are
-// [setup].
+// Arguments are checked already. All are [setup].
 #pragma once
 
 #include <frt/ops/moe.h>
@@ -13,8 +11,8 @@
 
 namespace frt::cpu {
 
-std::unique_ptr<Node> prepare_moe_route(Device& device, const frt_moe_route_args& args);
-std::unique_ptr<Node> prepare_moe_experts(Device& device, const frt_moe_experts_args& args);
-std::unique_ptr<Node> prepare_moe_combine(Device& device, const frt_moe_combine_args& args);
+std::unique_ptr<Node> make_moe_route(Device& device, const frt_moe_route_args& args);
+std::unique_ptr<Node> make_moe_experts(Device& device, const frt_moe_experts_args& args);
+std::unique_ptr<Node> make_moe_combine(Device& device, const frt_moe_combine_args& args);
 
 }  // namespace frt::cpu

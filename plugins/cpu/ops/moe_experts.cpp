@@ -15,10 +15,9 @@
 // Ids outside 0 .. experts contribute nothing.
 #include <algorithm>
 #include <array>
-#include <string>
 
 #include "../device.hpp"
-#include "checks.hpp"
+#include "active.hpp"
 #include "elementwise.hpp"
 #include "moe.hpp"
 #include "numbers.hpp"
@@ -231,35 +230,9 @@ void MoeExpertsNode::run(Pool& pool, std::byte* scratch) noexcept {
   });
 }
 
-void check_shape(const Checks& check, const std::string& argument, const frt_weight& weight,
-                 int32_t rows, int32_t cols) {
-  const auto one = [&](const char* member, int32_t value, int32_t expected) {
-    check.require(value == expected, (argument + ".expert." + member).c_str(),
-                  "is " + std::to_string(value) + ", expected " + std::to_string(expected));
-  };
-  one("rows", weight.rows, rows);
-  one("cols", weight.cols, cols);
-}
-
 }  // namespace
 
-std::unique_ptr<Node> prepare_moe_experts(Device& device, const frt_moe_experts_args& args) {
-  const Checks check(FRT_OP_MOE_EXPERTS);
-  check.dtype("dtype", args.dtype);
-  check.at_least("rows", args.rows, 0);
-  check.positive("experts", args.experts);
-  check.range("experts_per_token", args.experts_per_token, 1, args.experts);
-  check.require(static_cast<int64_t>(args.rows) * args.experts_per_token <= INT32_MAX, "rows",
-                "times experts_per_token is more than 2^31");
-  check.pointer("x", args.x);
-  check.pointer("ids", args.ids);
-  check.pointer("weights", args.weights);
-  check.pointer("y", args.y);
-  check_expert_weight(check, "gate", args.gate);
-  check_expert_weight(check, "up", args.up);
-  check_expert_weight(check, "down", args.down);
-  check_shape(check, "up", args.up.expert, args.gate.expert.rows, args.gate.expert.cols);
-  check_shape(check, "down", args.down.expert, args.gate.expert.cols, args.gate.expert.rows);
+std::unique_ptr<Node> make_moe_experts(Device& device, const frt_moe_experts_args& args) {
   return std::make_unique<MoeExpertsNode>(device, args);
 }
 

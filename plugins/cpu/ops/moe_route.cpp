@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "../device.hpp"
-#include "checks.hpp"
+#include "active.hpp"
 #include "elementwise.hpp"
 #include "moe.hpp"
 #include "numbers.hpp"
@@ -49,14 +49,7 @@ void route_row(const frt_moe_route_args& args, int64_t row, float* p) noexcept {
 
 }  // namespace
 
-std::unique_ptr<Node> prepare_moe_route(Device& device, const frt_moe_route_args& args) {
-  const Checks check(FRT_OP_MOE_ROUTE);
-  check.at_least("rows", args.rows, 0);
-  check.positive("experts", args.experts);
-  check.range("experts_per_token", args.experts_per_token, 1, args.experts);
-  check.pointer("logits", args.logits);
-  check.pointer("ids", args.ids);
-  check.pointer("weights", args.weights);
+std::unique_ptr<Node> make_moe_route(Device& device, const frt_moe_route_args& args) {
   const std::size_t bytes = static_cast<std::size_t>(args.experts) * sizeof(float) *
                             static_cast<std::size_t>(device.options().threads);
   return make_node(
@@ -69,15 +62,7 @@ std::unique_ptr<Node> prepare_moe_route(Device& device, const frt_moe_route_args
       bytes);
 }
 
-std::unique_ptr<Node> prepare_moe_combine(Device& device, const frt_moe_combine_args& args) {
-  const Checks check(FRT_OP_MOE_COMBINE);
-  check.dtype("dtype", args.dtype);
-  check.at_least("rows", args.rows, 0);
-  check.positive("width", args.width);
-  check.pointer("routed", args.routed);
-  check.pointer("shared", args.shared);
-  check.pointer("gate", args.gate);
-  check.pointer("y", args.y);
+std::unique_ptr<Node> make_moe_combine(Device& device, const frt_moe_combine_args& args) {
   const bool reference = device.reference_numerics();
   return make_node([args, reference](Pool& pool, std::byte*) noexcept {
     pool.run(active_rows(args.rows, args.row_count), [&](int64_t row, int) {

@@ -9,7 +9,7 @@
 
 #include <cmath>
 
-#include "checks.hpp"
+#include "active.hpp"
 #include "numbers.hpp"
 #include "rms.hpp"
 #include "simd-inl.hpp"
@@ -101,7 +101,7 @@ void sum_row(int32_t width, frt_dtype residual_dtype, void* residual, frt_dtype 
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-#include <frt/ops/norm.h>
+#include <frt/ops/checks/norm.hpp>
 
 #include "../device.hpp"
 #include "reference.hpp"
@@ -143,16 +143,7 @@ void gated_rms_norm_row(bool plain, int32_t width, float epsilon, frt_dtype x_dt
 namespace {
 
 std::unique_ptr<Node> prepare_rms_norm(Device& device, const frt_rms_norm_args& args) {
-  const Checks check(FRT_OP_RMS_NORM);
-  check.dtype("x_dtype", args.x_dtype);
-  check.dtype("y_dtype", args.y_dtype);
-  check.positive("rows", args.rows);
-  check.positive("width", args.width);
-  check.pointer("x", args.x);
-  check.at_least("x_stride", args.x_stride, args.width);
-  check.pointer("weight", args.weight);
-  check.pointer("y", args.y);
-  check.at_least("y_stride", args.y_stride, args.width);
+  check_rms_norm(Checks(FRT_OP_RMS_NORM), args);
   const bool plain = device.reference_numerics();
   return make_node([args, plain](Pool& pool, std::byte*) noexcept {
     pool.run(active_rows(args.rows, args.row_count), [&](int64_t row, int) {
@@ -164,13 +155,7 @@ std::unique_ptr<Node> prepare_rms_norm(Device& device, const frt_rms_norm_args& 
 }
 
 std::unique_ptr<Node> prepare_add_rms_norm(Device& device, const frt_add_rms_norm_args& args) {
-  const Checks check(FRT_OP_ADD_RMS_NORM);
-  check.dtype("residual_dtype", args.residual_dtype);
-  check.dtype("dtype", args.dtype);
-  check.positive("rows", args.rows);
-  check.positive("width", args.width);
-  check.pointer("residual", args.residual);
-  if (args.y) check.pointer("weight", args.weight);
+  check_add_rms_norm(Checks(FRT_OP_ADD_RMS_NORM), args);
   const bool plain = device.reference_numerics();
   return make_node([args, plain](Pool& pool, std::byte*) noexcept {
     pool.run(active_rows(args.rows, args.row_count), [&](int64_t row, int) {
@@ -184,16 +169,7 @@ std::unique_ptr<Node> prepare_add_rms_norm(Device& device, const frt_add_rms_nor
 }
 
 std::unique_ptr<Node> prepare_gated_rms_norm(Device& device, const frt_gated_rms_norm_args& args) {
-  const Checks check(FRT_OP_GATED_RMS_NORM);
-  check.dtype("x_dtype", args.x_dtype);
-  check.dtype("dtype", args.dtype);
-  check.positive("rows", args.rows);
-  check.positive("heads", args.heads);
-  check.positive("width", args.width);
-  check.pointer("x", args.x);
-  check.pointer("z", args.z);
-  check.pointer("weight", args.weight);
-  check.pointer("y", args.y);
+  check_gated_rms_norm(Checks(FRT_OP_GATED_RMS_NORM), args);
   const bool plain = device.reference_numerics();
   return make_node([args, plain](Pool& pool, std::byte*) noexcept {
     pool.run(active_rows(args.rows, args.row_count), [&](int64_t row, int) {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // From images and prompt ids to rows: frt.pack_views/1, frt.patches/1, frt.patch_embed/1,
 // frt.embed_rows/1. All of it is moving and converting; rows are the unit of parallelism.
-#include <frt/ops/patch_embed.h>
-#include <frt/operator_checks.hpp>
+#include <frt/ops/checks/patch_embed.hpp>
 
 #include <cstring>
 
@@ -15,18 +14,7 @@ namespace frt::cpu {
 namespace {
 
 std::unique_ptr<Node> prepare_pack_views(Device&, const frt_pack_views_args& args) {
-  const Checks check(FRT_OP_PACK_VIEWS);
-  check.positive("views", args.views);
-  check.range("slots", args.slots, 1, args.views);
-  check.positive("rows_per_view", args.rows_per_view);
-  check.positive("branches", args.branches);
-  check.at_least("text_rows", args.text_rows, 0);
-  check.pointer("mask", args.mask);
-  check.pointer("text_length", args.text_length);
-  check.pointer("view", args.view);
-  check.pointer("view_rows", args.view_rows);
-  check.pointer("image_rows", args.image_rows);
-  check.pointer("length", args.length);
+  check_pack_views(Checks(FRT_OP_PACK_VIEWS), args);
   return make_node([args](Pool&, std::byte*) noexcept {
     int32_t used = 0;
     for (int32_t v = 0; v < args.views && used < args.slots; ++v) {
@@ -43,22 +31,7 @@ std::unique_ptr<Node> prepare_pack_views(Device&, const frt_pack_views_args& arg
   });
 }
 
-std::unique_ptr<Node> make_patches(const Checks& check, const frt_patches_args& args) {
-  check.dtype("pixel_dtype", args.pixel_dtype, {FRT_DTYPE_U8, FRT_DTYPE_F32});
-  check.dtype("dtype", args.dtype);
-  check.positive("slots", args.slots);
-  check.positive("views", args.views);
-  check.positive("channels", args.channels);
-  check.positive("patch", args.patch);
-  check.positive("height", args.height);
-  check.positive("width", args.width);
-  check.require(args.height % args.patch == 0, "height", "is not a multiple of patch");
-  check.require(args.width % args.patch == 0, "width", "is not a multiple of patch");
-  check.pointer("view", args.view);
-  check.pointer("pixels", args.pixels);
-  check.pointer("x", args.x);
-  check.at_least("x_stride", args.x_stride,
-                 static_cast<int64_t>(args.channels) * args.patch * args.patch);
+std::unique_ptr<Node> make_patches(const frt_patches_args& args) {
   return make_node([args](Pool& pool, std::byte*) noexcept {
     const int64_t across = args.width / args.patch;
     const int64_t cells = args.height / args.patch * across;
@@ -90,32 +63,17 @@ std::unique_ptr<Node> make_patches(const Checks& check, const frt_patches_args& 
 }
 
 std::unique_ptr<Node> prepare_patches(Device&, const frt_patches_args& args) {
-  return make_patches(Checks(FRT_OP_PATCHES), args);
+  check_patches(Checks(FRT_OP_PATCHES), args);
+  return make_patches(args);
 }
 
 std::unique_ptr<Node> prepare_patch_embed(Device& device, const frt_patch_embed_args& args) {
-  const Checks check(FRT_OP_PATCH_EMBED);
-  check.require(args.product.x == args.patches.x, "product.x", "is not patches.x");
-  check.require(args.product.x_dtype == args.patches.dtype, "product.x_dtype",
-                "is not patches.dtype");
-  check.require(args.product.weight.cols == args.patches.x_stride, "product.weight.cols",
-                "is not patches.x_stride");
-  return make_sequence(make_patches(check, args.patches), make_dense(device, check, args.product));
+  check_patch_embed(Checks(FRT_OP_PATCH_EMBED), args, kWeightFormats);
+  return make_sequence(make_patches(args.patches), make_dense(device, args.product));
 }
 
 std::unique_ptr<Node> prepare_embed_rows(Device&, const frt_embed_rows_args& args) {
-  const Checks check(FRT_OP_EMBED_ROWS);
-  check.dtype("y_dtype", args.y_dtype);
-  check.positive("branches", args.branches);
-  check.positive("text_rows", args.text_rows);
-  check.positive("y_rows", args.y_rows);
-  check.pointer("first", args.first);
-  check.pointer("count", args.count);
-  check.pointer("ids", args.ids);
-  check.at_least("ids_stride", args.ids_stride, args.text_rows);
-  frt::check_weight(check, "table", args.table, kPlainFormats);
-  check.pointer("y", args.y);
-  check.at_least("y_stride", args.y_stride, args.table.cols);
+  check_embed_rows(Checks(FRT_OP_EMBED_ROWS), args, kPlainFormats);
   return make_node([args](Pool& pool, std::byte*) noexcept {
     const frt_dtype stored = args.table.format.data;
     const int64_t width = args.table.cols;

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reference.hpp"
 
+#include <frt/error.hpp>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
-#include "checks.hpp"
+#include "active.hpp"
 #include "delta.hpp"
 #include "numbers.hpp"
 

@@ -10,7 +10,7 @@
 
 #include <cmath>
 
-#include "checks.hpp"
+#include "active.hpp"
 #include "numbers.hpp"
 #include "row_norm.hpp"
 #include "simd-inl.hpp"
@@ -84,8 +84,9 @@ void any_row(const frt_norm& norm, const float* modulation, int64_t width, frt_d
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
+#include <frt/ops/checks/row_norm.hpp>
+
 #include "../device.hpp"
-#include "dense.hpp"
 #include "registry.hpp"
 
 namespace frt::cpu {
@@ -130,35 +131,10 @@ void norm_row(bool reference, const frt_norm& norm, int64_t row, int64_t width, 
   }
 }
 
-void check_modulation(const Checks& check, const frt_modulation& modulation) {
-  check.pointer("modulation.rows", modulation.rows);
-  if (!modulation.clean_rows) return;
-  check.pointer("modulation.clean", modulation.clean);
-  check.positive("modulation.period", modulation.period);
-}
-
-void check_norm(const Checks& check, const frt_norm& norm) {
-  check.range("norm.kind", norm.kind, FRT_NORM_NONE, FRT_NORM_ADAPTIVE);
-  if (norm.kind == FRT_NORM_RMS || norm.kind == FRT_NORM_LAYER) {
-    check.pointer("norm.weight", norm.weight);
-  }
-  if (norm.kind == FRT_NORM_LAYER) check.pointer("norm.bias", norm.bias);
-  if (norm.kind == FRT_NORM_ADAPTIVE) check_modulation(check, norm.modulation);
-}
-
 namespace {
 
 std::unique_ptr<Node> prepare_row_norm(Device& device, const frt_row_norm_args& args) {
-  const Checks check(FRT_OP_ROW_NORM);
-  check.dtype("x_dtype", args.x_dtype);
-  check.dtype("y_dtype", args.y_dtype);
-  check.positive("rows", args.rows);
-  check.positive("width", args.width);
-  check_norm(check, args.norm);
-  check.pointer("x", args.x);
-  check.at_least("x_stride", args.x_stride, args.width);
-  check.pointer("y", args.y);
-  check.at_least("y_stride", args.y_stride, args.width);
+  check_row_norm(Checks(FRT_OP_ROW_NORM), args);
   const bool plain = device.reference_numerics();
   return make_node([args, plain](Pool& pool, std::byte*) noexcept {
     pool.run(active_rows(args.rows, args.row_count), [&](int64_t row, int) {

@@ -1,38 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows kept with a slot (frt/ops/rows.h). Plain copies: one task per sequence, as the work is small
 // beside any product.
-#include <frt/ops/rows.h>
+#include <frt/ops/checks/rows.hpp>
 
 #include <algorithm>
 #include <cstring>
-#include <string>
 
 #include "registry.hpp"
 
 namespace frt::cpu {
 namespace {
 
-void require(bool holds, const char* name, const char* what) {
-  if (!holds) throw Error(FRT_ERR_INVALID_ARGUMENT, std::string(name) + ": " + what);
-}
-
 template <class Args>
-std::size_t checked_row_bytes(const Args& args, const char* name) {
-  require(args.dtype == FRT_DTYPE_F32 || args.dtype == FRT_DTYPE_BF16, name,
-          "dtype must be f32 or bf16");
-  require(args.sequences.count > 0 && args.sequences.rows > 0, name,
-          "sequences need count > 0 and rows > 0");
-  require(args.sequences.slot && args.sequences.position && args.sequences.length, name,
-          "sequences lack slot, position or length");
-  require(args.width > 0, name, "width must be > 0");
+std::size_t row_bytes_of(const Args& args) {
   return static_cast<std::size_t>(args.width) * dtype_bits(args.dtype) / 8;
 }
 
 std::unique_ptr<Node> prepare_lag_rows(Device&, const frt_lag_rows_args& args) {
-  const std::size_t row_bytes = checked_row_bytes(args, FRT_OP_LAG_ROWS);
-  require(args.ids && args.carry && args.ids_out && args.y && args.position_out && args.length_out,
-          FRT_OP_LAG_ROWS, "ids, carry, ids_out, y, position_out and length_out must be given");
-  require(args.x || args.sequences.rows == 1, FRT_OP_LAG_ROWS, "x may be NULL only with rows 1");
+  check_lag_rows(Checks(FRT_OP_LAG_ROWS), args);
+  const std::size_t row_bytes = row_bytes_of(args);
   return make_node([args, row_bytes](Pool& pool, std::byte*) noexcept {
     pool.run(args.sequences.count, [&](int64_t b, int) {
       const int64_t first = b * args.sequences.rows;
@@ -58,8 +44,8 @@ std::unique_ptr<Node> prepare_lag_rows(Device&, const frt_lag_rows_args& args) {
 }
 
 std::unique_ptr<Node> prepare_store_rows(Device&, const frt_store_rows_args& args) {
-  const std::size_t row_bytes = checked_row_bytes(args, FRT_OP_STORE_ROWS);
-  require(args.x && args.target, FRT_OP_STORE_ROWS, "x and target must be given");
+  check_store_rows(Checks(FRT_OP_STORE_ROWS), args);
+  const std::size_t row_bytes = row_bytes_of(args);
   return make_node([args, row_bytes](Pool& pool, std::byte*) noexcept {
     pool.run(args.sequences.count, [&](int64_t b, int) {
       const int32_t length = std::clamp(args.sequences.length[b], 0, args.sequences.rows);

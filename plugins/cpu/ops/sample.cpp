@@ -111,11 +111,13 @@ BlockSums sum_block(const float* adjusted, int64_t first, int64_t end, float lar
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
+#include <frt/ops/checks/sample.hpp>
+
 #include <cmath>
 #include <span>
 
 #include "../device.hpp"
-#include "checks.hpp"
+#include "active.hpp"
 #include "counts.hpp"
 #include "philox.hpp"
 #include "registry.hpp"
@@ -293,19 +295,7 @@ class SampleNode final : public Node {
 };
 
 std::unique_ptr<Node> prepare_sample(Device&, const frt_sample_args& args) {
-  const Checks check(FRT_OP_SAMPLE);
-  check.positive("vocabulary", args.vocabulary);
-  check.sequences(args.sequences);
-  check.pointer("logits", args.logits);
-  check.at_least("stride", args.stride, args.vocabulary);
-  check.pointer("params", args.params);
-  if (args.mask) check.at_least("mask_stride", args.mask_stride, (args.vocabulary + 31) / 32);
-  if (args.bias) check.at_least("bias_stride", args.bias_stride, 1);
-  check.require(args.counts_stride % 4 == 0, "counts_stride", "is not a multiple of 4");
-  check.require(args.pending_stride % 4 == 0, "pending_stride", "is not a multiple of 4");
-  check.pointer("ids", args.ids);
-  check.require(!args.fed || !args.pending, "pending",
-                "is given with fed; accept_tokens writes it");
+  check_sample(Checks(FRT_OP_SAMPLE), args);
   return std::make_unique<SampleNode>(args);
 }
 

@@ -48,9 +48,10 @@ BlockTop find_top(const float* logits, int64_t first, int64_t end) {
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
+#include <frt/ops/checks/sample.hpp>
 
 #include "../device.hpp"
-#include "checks.hpp"
+#include "active.hpp"
 #include "counts.hpp"
 #include "registry.hpp"
 
@@ -63,12 +64,7 @@ namespace {
 constexpr int64_t kBlock = 16384;
 
 std::unique_ptr<Node> prepare_argmax(Device&, const frt_argmax_args& args) {
-  const Checks check(FRT_OP_ARGMAX);
-  check.positive("rows", args.rows);
-  check.positive("width", args.width);
-  check.pointer("logits", args.logits);
-  check.at_least("stride", args.stride, args.width);
-  check.pointer("ids", args.ids);
+  check_argmax(Checks(FRT_OP_ARGMAX), args);
   const int64_t blocks = (args.width + kBlock - 1) / kBlock;
   const auto body = [args, blocks](Pool& pool, std::byte* scratch) noexcept {
     auto* tops = reinterpret_cast<BlockTop*>(scratch);
@@ -90,13 +86,7 @@ std::unique_ptr<Node> prepare_argmax(Device&, const frt_argmax_args& args) {
 }
 
 std::unique_ptr<Node> prepare_count_tokens(Device&, const frt_count_tokens_args& args) {
-  const Checks check(FRT_OP_COUNT_TOKENS);
-  check.range("generated", args.generated, 0, 1);
-  check.sequences(args.sequences);
-  check.pointer("ids", args.ids);
-  check.positive("vocabulary", args.vocabulary);
-  check.pointer("counts", args.counts);
-  check.require(args.slot_stride % 4 == 0, "slot_stride", "is not a multiple of 4");
+  check_count_tokens(Checks(FRT_OP_COUNT_TOKENS), args);
   return make_node([args](Pool& pool, std::byte*) noexcept {
     const frt_sequences& s = args.sequences;
     pool.run(s.count, [&](int64_t b, int) {
@@ -134,16 +124,7 @@ int32_t accepted_drafts(const frt_accept_tokens_args& args, int64_t b, int32_t l
 }
 
 std::unique_ptr<Node> prepare_accept_tokens(Device&, const frt_accept_tokens_args& args) {
-  const Checks check(FRT_OP_ACCEPT_TOKENS);
-  check.sequences(args.sequences);
-  check.at_least("stop_count", args.stop_count, 0);
-  check.pointer("fed", args.fed);
-  check.pointer("drawn", args.drawn);
-  if (args.stop_count > 0) check.pointer("stops", args.stops);
-  check.pointer("accepted", args.accepted);
-  check.pointer("committed", args.committed);
-  check.pointer("pending", args.pending);
-  check.require(args.pending_stride % 4 == 0, "pending_stride", "is not a multiple of 4");
+  check_accept_tokens(Checks(FRT_OP_ACCEPT_TOKENS), args);
   return make_node([args](Pool&, std::byte*) noexcept {
     const frt_sequences& s = args.sequences;
     for (int64_t b = 0; b < s.count; ++b) {
@@ -158,14 +139,7 @@ std::unique_ptr<Node> prepare_accept_tokens(Device&, const frt_accept_tokens_arg
 }
 
 std::unique_ptr<Node> prepare_chain_tokens(Device&, const frt_chain_tokens_args& args) {
-  const Checks check(FRT_OP_CHAIN_TOKENS);
-  check.sequences(args.sequences);
-  check.require(args.sequences.rows == 1, "sequences.rows", "is not 1");
-  check.positive("stride", args.stride);
-  check.range("column", args.column, 0, args.stride - 1);
-  check.pointer("ids", args.ids);
-  check.pointer("candidates", args.candidates);
-  check.pointer("position_out", args.position_out);
+  check_chain_tokens(Checks(FRT_OP_CHAIN_TOKENS), args);
   return make_node([args](Pool&, std::byte*) noexcept {
     const frt_sequences& s = args.sequences;
     for (int64_t b = 0; b < s.count; ++b) {

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // frt/flow_layers.hpp - what everybody needs who runs frt.flow_layers/1 as other operators: a layer
-// as the arguments of its parts, and the checks of all that they share. Header-only; for backends
-// and models.
+// as the arguments of its parts. Header-only; for backends and models.
 #pragma once
 
 #include <frt/ops/flow_layers.h>
-#include <frt/checks.hpp>
+#include <frt/error.hpp>
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <string>
 
 namespace frt {
 
@@ -135,81 +133,6 @@ inline frt_dense_args FlowLayerParts::onto_x(const frt_flow_layers_args& args, c
   product.y = args.x;
   product.y_stride = args.width;
   return product;
-}
-
-// ---- checks ----------------------------------------------------------------------------------
-
-// Throws for what the operator does not take, before anything of it is submitted. check_weight is
-// the backend's check of one matrix: check_weight(check, argument, weight).  [setup]
-template <class CheckWeight>
-void check_flow_layers(const Checks& check, const frt_flow_layers_args& args,
-                       const CheckWeight& check_weight) {
-  check.dtype("x_dtype", args.x_dtype);
-  check.dtype("dtype", args.dtype);
-  check.positive("layer_count", args.layer_count);
-  check.positive("count", args.count);
-  check.positive("rows", args.rows);
-  check.require(std::int64_t{args.count} * args.rows <= INT32_MAX, "count",
-                "* rows is 2^31 or more");
-  check.positive("width", args.width);
-  check.positive("hidden", args.hidden);
-  check.positive("heads", args.heads);
-  check.positive("kv_heads", args.kv_heads);
-  check.require(args.heads % args.kv_heads == 0, "heads", "is not a multiple of kv_heads");
-  check.positive("head_dim", args.head_dim);
-  check.require(args.head_dim % 2 == 0, "head_dim", "is odd");
-  check.positive("positions", args.positions);
-  check.pointer("table", args.table);
-  check.pointer("layers", args.layers);
-  check.pointer("x", args.x);
-  check.pointer("normed", args.normed);
-  check.pointer("q", args.q);
-  check.pointer("kv", args.kv);
-  check.pointer("y", args.y);
-  check.pointer("gate", args.gate);
-  check.pointer("h", args.h);
-  const std::int64_t q_width = std::int64_t{args.heads} * args.head_dim;
-  const std::int64_t k_width = std::int64_t{args.kv_heads} * args.head_dim;
-  check.at_least("context_rows", args.context_rows, 0);
-  if (args.context_rows > 0) {
-    check.positive("sequences_per_context", args.sequences_per_context);
-    check.require(args.count % args.sequences_per_context == 0, "count",
-                  "is not a multiple of sequences_per_context");
-    check.pointer("context_length", args.context_length);
-    check.at_least("context_stride", args.context_stride, k_width);
-  }
-  for (std::int32_t i = 0; i < args.layer_count; ++i) {
-    const frt_flow_layer& layer = args.layers[i];
-    const std::string prefix = "layers[" + std::to_string(i) + "].";
-    const auto name = [&](const char* member) { return prefix + member; };
-    const auto matrix = [&](const char* member, const frt_weight& weight, std::int64_t outputs,
-                            std::int64_t inputs, const char* scale_member, float scale) {
-      const std::string matrix_name = name(member);
-      check_weight(check, matrix_name.c_str(), weight);
-      check.range((matrix_name + ".rows").c_str(), weight.rows, outputs, outputs);
-      check.range((matrix_name + ".cols").c_str(), weight.cols, inputs, inputs);
-      check.scale(name(scale_member).c_str(), scale, (matrix_name + ".format").c_str(), weight);
-    };
-    matrix("query", layer.query, q_width, args.width, "qkv_scale", layer.qkv_scale);
-    matrix("key_value", layer.key_value, 2 * k_width, args.width, "qkv_scale", layer.qkv_scale);
-    matrix("output", layer.output, args.width, q_width, "output_scale", layer.output_scale);
-    matrix("gate", layer.gate, args.hidden, args.width, "hidden_scale", layer.hidden_scale);
-    matrix("up", layer.up, args.hidden, args.width, "hidden_scale", layer.hidden_scale);
-    matrix("down", layer.down, args.width, args.hidden, "down_scale", layer.down_scale);
-    check.require(layer.down_scale == 0 || layer.hidden_scale > 0, name("down_scale").c_str(),
-                  "is given, and hidden_scale is not");
-    const auto modulation = [&](const char* member, const frt_modulation& value) {
-      check.pointer((name(member) + ".rows").c_str(), value.rows);
-      if (!value.clean_rows) return;
-      check.pointer((name(member) + ".clean").c_str(), value.clean);
-      check.positive((name(member) + ".period").c_str(), value.period);
-    };
-    modulation("attention_norm", layer.attention_norm);
-    modulation("hidden_norm", layer.hidden_norm);
-    if (args.context_rows == 0) continue;
-    check.pointer(name("context_k").c_str(), layer.context_k);
-    check.pointer(name("context_v").c_str(), layer.context_v);
-  }
 }
 
 }  // namespace frt

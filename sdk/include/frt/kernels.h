@@ -18,8 +18,10 @@
  * Every launch refuses with FRT_ERR_INVALID_ARGUMENT: a NULL pointer that the comment of its member
  * does not allow; rows below 0, or below 1 where the operator's header says "at least 1"; another
  * size below 1, or below what its comment allows ("0: ..."); memory that is not aligned to its
- * elements; a stride in bytes that is not a
- * multiple of the element's size (4 for f32 and int32); a stride that is shorter than its row.
+ * elements; a stride in bytes that is not a multiple of the element's size (4 for f32 and int32); a
+ * stride that is shorter than its row, or than what a slot has; a shape of 2^61 bytes or more; and
+ * what the operator's header rules out. frt/operator_checks.hpp checks all of this, for each
+ * operator of frt/ops/. Members that the other arguments leave without a use are not checked.
  */
 #ifndef FRT_KERNELS_H_
 #define FRT_KERNELS_H_

@@ -110,6 +110,19 @@ class WeightFormats {
 
 // ---- sizes -------------------------------------------------------------------------------------
 
+inline constexpr int64_t kMostBytes = INT64_MAX / 4;  // 2^61 - 1: no memory has as many
+
+// The product of sizes, at most kMostBytes; that also where one is negative.  [any]
+inline int64_t bounded_product(std::initializer_list<int64_t> factors) noexcept {
+  int64_t all = 1;
+  bool many = false;
+  for (const int64_t factor : factors) {
+    if (factor == 0) return 0;
+    many = many || factor < 0 || __builtin_mul_overflow(all, factor, &all) || all > kMostBytes;
+  }
+  return many ? kMostBytes : all;
+}
+
 struct WeightBytes {
   int64_t data = 0, scale = 0, zero = 0;
   int64_t total() const noexcept { return data + scale + zero; }
@@ -121,16 +134,10 @@ inline WeightBytes weight_bytes(const frt_weight_format& format, int64_t rows,
   const auto groups = [](int64_t size, uint32_t group) {
     return group == 0 ? int64_t{size > 0} : (size + group - 1) / group;
   };
-  // A matrix that no memory holds has "very many" bytes.
-  const auto product = [](int64_t count, int64_t bytes) {
-    constexpr int64_t kMost = INT64_MAX / 4;
-    int64_t all = 0;
-    return __builtin_mul_overflow(count, bytes, &all) || all > kMost ? kMost : all;
-  };
   const int64_t down = groups(rows, format.group_rows), across = groups(cols, format.group_cols);
-  return {product(rows, row_bytes(format.data, cols)),
-          product(down, row_bytes(format.scale, across)),
-          product(down, row_bytes(format.zero, across))};
+  return {bounded_product({rows, row_bytes(format.data, cols)}),
+          bounded_product({down, row_bytes(format.scale, across)}),
+          bounded_product({down, row_bytes(format.zero, across)})};
 }
 
 // ---- words -------------------------------------------------------------------------------------

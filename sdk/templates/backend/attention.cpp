@@ -3,7 +3,6 @@
 #include "operators.hpp"
 
 #include <frt/ops/attention.h>
-#include <frt/page_table.hpp>
 
 #include <cmath>
 #include <vector>
@@ -21,37 +20,14 @@ float* history_row(void* base, int64_t slot_stride, const frt_page_table& pages,
   return in_slot<float>(base, pages.stride, page) + position % pages.rows * width;
 }
 
-// What both operators have.
-template <class Args>
-void check_heads(const frt::Checks& check, const char* name, const Args& args) {
-  only_f32(check, name, "dtype", args.dtype);
-  only_f32(check, name, "kv_dtype", args.kv_dtype,
-           {FRT_DTYPE_F32, FRT_DTYPE_BF16, FRT_DTYPE_F8_E4M3});
-  check.sequences(args.sequences);
-  check.positive("heads", args.heads);
-  check.positive("kv_heads", args.kv_heads);
-  check.require(args.heads % args.kv_heads == 0, "heads", "is no multiple of kv_heads");
-  check.positive("head_dim", args.head_dim);
-  check.positive("max_rows", args.max_rows);
-  check.pointer("q", args.q);
-  check.pointer("keys", args.keys);
-  check.pointer("values", args.values);
-  if (!args.pages.table) check_stride(check, "slot_stride", args.slot_stride);
-  frt::check_page_table(check, args.pages, args.max_rows, args.kv_dtype);
-}
-
 struct AttentionAppend {
   using Args = frt_attention_append_args;
   static constexpr const char* kName = FRT_OP_ATTENTION_APPEND;
   static constexpr Formats kWeights = {};
   static void check(const frt::Checks& check, const Args& args) {
-    check_heads(check, kName, args);
-    check.range("rotary_dim", args.rotary_dim, 0, args.head_dim);
-    check.require(args.rotary_dim % 2 == 0, "rotary_dim", "is odd");
-    check.pointer("k", args.k);
-    check.pointer("v", args.v);
-    if (args.rotary_dim > 0) check.pointer("inv_freq", args.inv_freq);
-    check.pointer("q_out", args.q_out);
+    frt::check_attention_append(check, args);
+    only_f32(check, "dtype", args.dtype);
+    only_f32(check, "kv_dtype", args.kv_dtype);
   }
   static void run(const Args& args) {
     const int64_t dim = args.head_dim, kv_width = args.kv_heads * dim;
@@ -108,8 +84,9 @@ struct Attention {
   static constexpr const char* kName = FRT_OP_ATTENTION;
   static constexpr Formats kWeights = {};
   static void check(const frt::Checks& check, const Args& args) {
-    check_heads(check, kName, args);
-    check.pointer("y", args.y);
+    frt::check_attention(check, args);
+    only_f32(check, "dtype", args.dtype);
+    only_f32(check, "kv_dtype", args.kv_dtype);
   }
   static void run(const Args& args) {
     for_sequences(args.sequences, [&](int32_t b, int32_t slot, int32_t length) {

@@ -4,7 +4,6 @@
 #include "operators.hpp"
 
 #include <frt/ops/dense.h>
-#include <frt/operator_checks.hpp>
 
 #include <cmath>
 #include <vector>
@@ -29,21 +28,9 @@ struct Dense {
   static constexpr const char* kName = FRT_OP_DENSE;
   static constexpr Formats kWeights = kPlain;
   static void check(const frt::Checks& check, const Args& args) {
-    only_f32(check, kName, "x_dtype", args.x_dtype,
-             {FRT_DTYPE_F32, FRT_DTYPE_BF16, FRT_DTYPE_F8_E4M3});
-    only_f32(check, kName, "y_dtype", args.y_dtype);
-    check.require(args.x_scale == 0, "x_scale", "is given, and x is no f8_e4m3");
-    check.at_least("rows", args.rows, 0);
-    check.range("activation", args.activation, FRT_ACTIVATION_NONE, FRT_ACTIVATION_SILU);
-    check.range("accumulate", args.accumulate, 0, 1);
-    frt::check_weight(check, "weight", args.weight, kPlain);
-    check_matrix(check, "x", args.x, "x_stride", args.x_stride, args.weight.cols);
-    check_matrix(check, "y", args.y, "y_stride", args.y_stride, args.weight.rows);
-    if (args.gate.rows && args.gate.clean_rows) {
-      check.pointer("gate.clean", args.gate.clean);
-      check.positive("gate.period", args.gate.period);
-    }
-    if (args.addend) check.positive("addend_rows", args.addend_rows);
+    frt::check_dense(check, args, kPlain);
+    only_f32(check, "x_dtype", args.x_dtype);
+    only_f32(check, "y_dtype", args.y_dtype);
   }
   static void run(const Args& args) {
     const int32_t outputs = args.weight.rows;

@@ -4,7 +4,6 @@
 
 #include <frt/ops/gated_delta.h>
 #include <frt/ops/rows.h>
-#include <frt/operator_checks.hpp>
 
 #include <cmath>
 #include <cstring>
@@ -19,8 +18,7 @@ struct CausalConv {
   static constexpr Formats kWeights = {};
   static void check(const frt::Checks& check, const Args& args) {
     frt::check_causal_conv(check, args);
-    check_stride(check, "slot_stride", args.slot_stride);
-    only_f32(check, kName, "dtype", args.dtype);
+    only_f32(check, "dtype", args.dtype);
   }
   static void run(const Args& args) {
     const int64_t channels = args.channels;
@@ -67,8 +65,7 @@ struct GatedDelta {
   static constexpr Formats kWeights = {};
   static void check(const frt::Checks& check, const Args& args) {
     frt::check_gated_delta(check, args);
-    check_stride(check, "slot_stride", args.slot_stride);
-    only_f32(check, kName, "dtype", args.dtype);
+    only_f32(check, "dtype", args.dtype);
   }
   static void run(const Args& args) {
     for_sequences(args.sequences, [&](int32_t b, int32_t slot, int32_t length) {
@@ -129,19 +126,8 @@ struct LagRows {
   static constexpr const char* kName = FRT_OP_LAG_ROWS;
   static constexpr Formats kWeights = {};
   static void check(const frt::Checks& check, const Args& args) {
-    only_f32(check, kName, "dtype", args.dtype);
-    check.sequences(args.sequences);
-    check.positive("width", args.width);
-    check.pointer("ids", args.ids);
-    if (args.sequences.rows > 1) check.pointer("x", args.x);
-    check.pointer("carry", args.carry);
-    check_stride(check, "slot_stride", args.slot_stride);
-    check.pointer("ids_out", args.ids_out);
-    check.require(args.ids_out != args.ids, "ids_out", "is ids");
-    check.pointer("y", args.y);
-    check.require(args.y != args.x, "y", "is x");
-    check.pointer("position_out", args.position_out);
-    check.pointer("length_out", args.length_out);
+    frt::check_lag_rows(check, args);
+    only_f32(check, "dtype", args.dtype);
   }
   static void run(const Args& args) {
     const frt_sequences& sequences = args.sequences;
@@ -171,12 +157,8 @@ struct StoreRows {
   static constexpr const char* kName = FRT_OP_STORE_ROWS;
   static constexpr Formats kWeights = {};
   static void check(const frt::Checks& check, const Args& args) {
-    only_f32(check, kName, "dtype", args.dtype);
-    check.sequences(args.sequences);
-    check.positive("width", args.width);
-    check.pointer("x", args.x);
-    check.pointer("target", args.target);
-    check_stride(check, "slot_stride", args.slot_stride);
+    frt::check_store_rows(check, args);
+    only_f32(check, "dtype", args.dtype);
   }
   static void run(const Args& args) {
     for_sequences(args.sequences, [&](int32_t b, int32_t slot, int32_t length) {

@@ -2,12 +2,14 @@
 // The operators of the backend: f32 activations, f32 and bf16 weights, naive loops.
 //
 // An operator is a struct with its Args, kName, kWeights (empty: it takes none), `check`, which
-// runs at the launch, and `run`, which runs in stream order. Each file of operators adds its own.
+// runs at the launch, and `run`, which runs in stream order. What the operator's header rules out,
+// frt/operator_checks.hpp refuses; what this backend lacks, `check` itself. Each file of operators
+// adds its own.
 #pragma once
 
 #include <frt/kernels.h>
 #include <frt/ops/sequences.h>
-#include <frt/checks.hpp>
+#include <frt/operator_checks.hpp>
 #include <frt/plugin.hpp>
 
 #include <algorithm>
@@ -74,26 +76,11 @@ using Formats = std::span<const frt_weight_format>;
 
 // ---- what the operators share ----------------------------------------------------------------
 
-// Refuses an element type that operator `name` knows and this backend has not.
-inline void only_f32(const frt::Checks& check, const char* name, const char* argument,
-                     frt_dtype dtype,
-                     std::initializer_list<frt_dtype> known = {FRT_DTYPE_F32, FRT_DTYPE_BF16}) {
-  check.dtype(argument, dtype, known);
+// Refuses an element type that an operator knows and this backend has not.
+inline void only_f32(const frt::Checks& check, const char* argument, frt_dtype dtype) {
   if (dtype == FRT_DTYPE_F32) return;
-  throw frt::Error(FRT_ERR_UNSUPPORTED, std::string(name) + ": " + argument + " is " +
-                                            frt::dtype_name(dtype) + "; acme.simple has f32 alone");
-}
-
-// Of what slots have at a distance in bytes: whole elements of 4 bytes.
-inline void check_stride(const frt::Checks& check, const char* argument, int64_t stride) {
-  check.require(stride % 4 == 0, argument, "is no multiple of 4 bytes");
-}
-
-// Rows of `width` elements, `stride` elements apart.
-inline void check_matrix(const frt::Checks& check, const char* argument, const void* data,
-                         const char* stride_argument, int64_t stride, int32_t width) {
-  check.pointer(argument, data);
-  check.at_least(stride_argument, stride, width);
+  check.unsupported(argument,
+                    "is " + std::string(frt::dtype_name(dtype)) + "; acme.simple has f32 alone");
 }
 
 inline int32_t rows_to_run(int32_t rows, const int32_t* row_count) {

@@ -6,7 +6,6 @@
 #include <frt/ops/embed.h>
 #include <frt/ops/linear.h>
 #include <frt/ops/norm.h>
-#include <frt/operator_checks.hpp>
 
 #include <bit>
 #include <cmath>
@@ -36,11 +35,6 @@ const float* weight_row(const frt_weight& weight, int64_t row, std::vector<float
 
 namespace {
 
-void check_rows(const frt::Checks& check, int32_t rows, int32_t width) {
-  check.positive("rows", rows);
-  check.positive("width", width);
-}
-
 // y = x * rsqrt(mean(x^2) + epsilon) * weight
 void norm_row(const float* x, const float* weight, int32_t width, float epsilon, float* y) {
   float sum = 0;
@@ -54,11 +48,8 @@ struct Embed {
   static constexpr const char* kName = FRT_OP_EMBED;
   static constexpr Formats kWeights = kPlain;
   static void check(const frt::Checks& check, const Args& args) {
-    only_f32(check, kName, "y_dtype", args.y_dtype);
-    check.positive("rows", args.rows);
-    frt::check_weight(check, "table", args.table, kPlain);
-    check.pointer("ids", args.ids);
-    check_matrix(check, "y", args.y, "y_stride", args.y_stride, args.table.cols);
+    frt::check_embed(check, args, kPlain);
+    only_f32(check, "y_dtype", args.y_dtype);
   }
   static void run(const Args& args) {
     std::vector<float> storage;
@@ -79,11 +70,7 @@ struct SelectTokens {
   static constexpr const char* kName = FRT_OP_SELECT_TOKENS;
   static constexpr Formats kWeights = {};
   static void check(const frt::Checks& check, const Args& args) {
-    check.sequences(args.sequences);
-    check.pointer("ids", args.ids);
-    check.pointer("pending", args.pending);
-    check_stride(check, "pending_stride", args.pending_stride);
-    check.pointer("ids_out", args.ids_out);
+    frt::check_select_tokens(check, args);
   }
   static void run(const Args& args) {
     for_sequences(args.sequences, [&](int32_t b, int32_t slot, int32_t length) {
@@ -100,11 +87,8 @@ struct LastRows {
   static constexpr const char* kName = FRT_OP_LAST_ROWS;
   static constexpr Formats kWeights = {};
   static void check(const frt::Checks& check, const Args& args) {
-    only_f32(check, kName, "dtype", args.dtype);
-    check.sequences(args.sequences);
-    check.positive("width", args.width);
-    check_matrix(check, "x", args.x, "x_stride", args.x_stride, args.width);
-    check_matrix(check, "y", args.y, "y_stride", args.y_stride, args.width);
+    frt::check_last_rows(check, args);
+    only_f32(check, "dtype", args.dtype);
   }
   static void run(const Args& args) {
     for_sequences(args.sequences, [&](int32_t b, int32_t, int32_t length) {
@@ -120,12 +104,9 @@ struct RmsNorm {
   static constexpr const char* kName = FRT_OP_RMS_NORM;
   static constexpr Formats kWeights = {};
   static void check(const frt::Checks& check, const Args& args) {
-    only_f32(check, kName, "x_dtype", args.x_dtype);
-    only_f32(check, kName, "y_dtype", args.y_dtype);
-    check_rows(check, args.rows, args.width);
-    check.pointer("weight", args.weight);
-    check_matrix(check, "x", args.x, "x_stride", args.x_stride, args.width);
-    check_matrix(check, "y", args.y, "y_stride", args.y_stride, args.width);
+    frt::check_rms_norm(check, args);
+    only_f32(check, "x_dtype", args.x_dtype);
+    only_f32(check, "y_dtype", args.y_dtype);
   }
   static void run(const Args& args) {
     for (int32_t r = 0; r < rows_to_run(args.rows, args.row_count); ++r) {
@@ -140,11 +121,9 @@ struct AddRmsNorm {
   static constexpr const char* kName = FRT_OP_ADD_RMS_NORM;
   static constexpr Formats kWeights = {};
   static void check(const frt::Checks& check, const Args& args) {
-    only_f32(check, kName, "residual_dtype", args.residual_dtype);
-    only_f32(check, kName, "dtype", args.dtype);
-    check_rows(check, args.rows, args.width);
-    check.pointer("residual", args.residual);
-    if (args.y) check.pointer("weight", args.weight);
+    frt::check_add_rms_norm(check, args);
+    only_f32(check, "residual_dtype", args.residual_dtype);
+    only_f32(check, "dtype", args.dtype);
   }
   static void run(const Args& args) {
     for (int32_t r = 0; r < rows_to_run(args.rows, args.row_count); ++r) {
@@ -165,14 +144,9 @@ struct GatedRmsNorm {
   static constexpr const char* kName = FRT_OP_GATED_RMS_NORM;
   static constexpr Formats kWeights = {};
   static void check(const frt::Checks& check, const Args& args) {
-    only_f32(check, kName, "x_dtype", args.x_dtype);
-    only_f32(check, kName, "dtype", args.dtype);
-    check_rows(check, args.rows, args.width);
-    check.positive("heads", args.heads);
-    check.pointer("x", args.x);
-    check.pointer("z", args.z);
-    check.pointer("weight", args.weight);
-    check.pointer("y", args.y);
+    frt::check_gated_rms_norm(check, args);
+    only_f32(check, "x_dtype", args.x_dtype);
+    only_f32(check, "dtype", args.dtype);
   }
   static void run(const Args& args) {
     const int64_t all = static_cast<int64_t>(rows_to_run(args.rows, args.row_count)) * args.heads;
@@ -190,13 +164,9 @@ struct Linear {
   static constexpr const char* kName = FRT_OP_LINEAR;
   static constexpr Formats kWeights = kPlain;
   static void check(const frt::Checks& check, const Args& args) {
-    only_f32(check, kName, "x_dtype", args.x_dtype);
-    only_f32(check, kName, "y_dtype", args.y_dtype);
-    check.positive("rows", args.rows);
-    check.range("accumulate", args.accumulate, 0, 1);
-    frt::check_weight(check, "weight", args.weight, kPlain);
-    check_matrix(check, "x", args.x, "x_stride", args.x_stride, args.weight.cols);
-    check_matrix(check, "y", args.y, "y_stride", args.y_stride, args.weight.rows);
+    frt::check_linear(check, args, kPlain);
+    only_f32(check, "x_dtype", args.x_dtype);
+    only_f32(check, "y_dtype", args.y_dtype);
   }
   static void run(const Args& args) {
     std::vector<float> storage;
@@ -218,9 +188,9 @@ template <float (*function)(float a, float b)>
 struct Binary {
   using Args = frt_binary_args;
   static constexpr Formats kWeights = {};
-  static void check(const frt::Checks& check, const char* name, const Args& args) {
+  static void check(const frt::Checks& check, const Args& args) {
     frt::check_binary(check, args);
-    only_f32(check, name, "dtype", args.dtype);
+    only_f32(check, "dtype", args.dtype);
   }
   static void run(const Args& args) {
     for (int32_t r = 0; r < rows_to_run(args.rows, args.row_count); ++r) {
@@ -237,9 +207,6 @@ float silu_mul(float a, float b) {
 }
 struct SiluMul : Binary<silu_mul> {
   static constexpr const char* kName = FRT_OP_SILU_MUL;
-  static void check(const frt::Checks& check, const Args& args) {
-    Binary::check(check, kName, args);
-  }
 };
 
 }  // namespace

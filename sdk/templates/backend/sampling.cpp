@@ -26,13 +26,7 @@ struct Argmax {
   using Args = frt_argmax_args;
   static constexpr const char* kName = FRT_OP_ARGMAX;
   static constexpr Formats kWeights = {};
-  static void check(const frt::Checks& check, const Args& args) {
-    check.positive("rows", args.rows);
-    check.positive("width", args.width);
-    check.pointer("logits", args.logits);
-    check.at_least("stride", args.stride, args.width);
-    check.pointer("ids", args.ids);
-  }
+  static void check(const frt::Checks& check, const Args& args) { frt::check_argmax(check, args); }
   static void run(const Args& args) {
     for (int32_t r = 0; r < rows_to_run(args.rows, args.row_count); ++r) {
       args.ids[r] = largest_of(args.logits + r * args.stride, args.width);
@@ -45,12 +39,7 @@ struct CountTokens {
   static constexpr const char* kName = FRT_OP_COUNT_TOKENS;
   static constexpr Formats kWeights = {};
   static void check(const frt::Checks& check, const Args& args) {
-    check.range("generated", args.generated, 0, 1);
-    check.sequences(args.sequences);
-    check.pointer("ids", args.ids);
-    check.positive("vocabulary", args.vocabulary);
-    check.pointer("counts", args.counts);
-    check_stride(check, "slot_stride", args.slot_stride);
+    frt::check_count_tokens(check, args);
   }
   static void run(const Args& args) {
     for_sequences(args.sequences, [&](int32_t b, int32_t slot, int32_t length) {
@@ -92,19 +81,8 @@ struct Sample {
   static constexpr const char* kName = FRT_OP_SAMPLE;
   static constexpr Formats kWeights = {};
   static void check(const frt::Checks& check, const Args& args) {
-    check.sequences(args.sequences);
-    check.positive("vocabulary", args.vocabulary);
-    check.pointer("logits", args.logits);
-    check.at_least("stride", args.stride, args.vocabulary);
-    check.pointer("params", args.params);
-    if (args.mask) check.at_least("mask_stride", args.mask_stride, (args.vocabulary + 31) / 32);
-    if (args.bias) check.at_least("bias_stride", args.bias_stride, 1);
-    if (args.counts) check_stride(check, "counts_stride", args.counts_stride);
-    if (args.pending) check_stride(check, "pending_stride", args.pending_stride);
-    check.pointer("ids", args.ids);
-    check.require(!args.fed || !args.pending, "pending", "is given with fed");
-    if (args.fed)
-      throw frt::Error(FRT_ERR_UNSUPPORTED, "frt.sample/1: one token per sequence only");
+    frt::check_sample(check, args);
+    if (args.fed) check.unsupported("fed", "is given; acme.simple draws one token per sequence");
   }
   static void run(const Args& args) {
     for_sequences(args.sequences, [&](int32_t b, int32_t slot, int32_t length) {

@@ -228,6 +228,7 @@ TEST_CASE("the blocks of sequences: fused and composed agree bit for bit on vali
         delta.conv.u = u.data();
         delta.conv.conv_weight = conv.data();
         delta.conv.window = window.data();
+        delta.conv.slot_stride = 3 * 32 * 4;
         delta.conv.c = c.data();
         delta.delta.key_heads = 1;
         delta.delta.value_heads = 2;
@@ -239,6 +240,7 @@ TEST_CASE("the blocks of sequences: fused and composed agree bit for bit on vali
         delta.delta.decay = decay.data();
         delta.delta.dt_bias = bias.data();
         delta.delta.state = state.data();
+        delta.delta.slot_stride = 2 * 64 * 4;
         delta.delta.o = o.data();
         delta.z = z.data();
         delta.norm_weight = ones.data();
@@ -265,6 +267,7 @@ TEST_CASE("the blocks of sequences: fused and composed agree bit for bit on vali
         block.append.rope_scale = block.append.k_scale = block.append.v_scale = 1.0f;
         block.append.keys = keys.data();
         block.append.values = values.data();
+        block.append.slot_stride = block.attention.slot_stride = 32 * 8 * 4;
         block.append.q_out = q_out.data();
         block.attention.scale = 0.3f;
         block.attention.q = q_out.data();

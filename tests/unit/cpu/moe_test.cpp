@@ -486,5 +486,5 @@ TEST_CASE("wrong mixture arguments are refused with the operator and the argumen
   frt_moe_block_args block{};
   block.dtype = FRT_DTYPE_F32;
   CHECK(device.refusal(FRT_OP_MOE_BLOCK, block, &message) == FRT_ERR_INVALID_ARGUMENT);
-  CHECK(message.find("frt.moe_block/1: x ") == 0);
+  CHECK(message.find("frt.moe_block/1: router.format ") == 0);
 }

@@ -95,6 +95,7 @@ TEST_CASE("attention, delta rule and sampling replay without allocating, for dec
     attention.max_rows = 400;
     attention.q = q.data();
     attention.keys = attention.values = keys.data();
+    attention.slot_stride = 400 * 2 * 32 * 2;
     attention.y = y.data();
     CHECK(allocations_of(device, FRT_OP_ATTENTION, attention) == 0);
 
@@ -112,6 +113,7 @@ TEST_CASE("attention, delta rule and sampling replay without allocating, for dec
     delta.a = delta.b = a.data();
     delta.decay = delta.dt_bias = two.data();
     delta.state = state.data();
+    delta.slot_stride = 2 * 16 * 16 * 4;
     delta.o = o.data();
     CHECK(allocations_of(device, FRT_OP_GATED_DELTA, delta) == 0);
   }

@@ -127,6 +127,7 @@ TEST_CASE("a gated delta layer reproduces the framework's output, window and sta
         args.conv.u = u.data() + begin * kChannels;
         args.conv.conv_weight = conv_weight.data();
         args.conv.window = window.data();
+        args.conv.slot_stride = 3 * kChannels * 4;
         args.conv.c = c.data() + begin * kChannels;
         args.delta.key_heads = 2;
         args.delta.value_heads = kHeads;
@@ -138,6 +139,7 @@ TEST_CASE("a gated delta layer reproduces the framework's output, window and sta
         args.delta.decay = decay.data();
         args.delta.dt_bias = dt_bias.data();
         args.delta.state = state.data();
+        args.delta.slot_stride = kHeads * kDim * kDim * 4;
         args.delta.o = o.data() + begin * kHeads * kDim;
         args.z = z.data() + begin * kHeads * kDim;
         args.norm_weight = norm.data();
@@ -229,6 +231,7 @@ TEST_CASE("an attention layer reproduces the framework's output, keys and values
       args.append.rope_scale = 1.0f;
       args.append.keys = keys.data();
       args.append.values = all_values.data();
+      args.append.slot_stride = args.attention.slot_stride = kPositions * kKvHeads * kDim * 4;
       args.append.q_out = q_out.data() + i * kHeads * kDim;
       args.attention.scale = 1.0f / 16;
       args.attention.q = args.append.q_out;

@@ -14,7 +14,7 @@
 #include <array>
 #include <utility>
 
-#include "../checks.hpp"
+#include "../active.hpp"
 #include "../elementwise.hpp"
 #include "../rms.hpp"
 #include "../row_norm.hpp"

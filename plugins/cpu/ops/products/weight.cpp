@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <frt/operator_checks.hpp>
 #include <limits>
 
 namespace frt::cpu {
@@ -77,14 +76,5 @@ ExpertWeights::ExpertWeights(const frt_expert_weight& weights) noexcept
       zero_stride(weights.zero_stride),
       global_scales(expert.format.flags & FRT_WEIGHT_GLOBAL_SCALE ? weights.global_scales
                                                                   : nullptr) {}
-
-void check_weight(const Checks& check, const char* argument, const frt_weight& weight) {
-  frt::check_weight(check, argument, weight, kWeightFormats);
-}
-
-void check_expert_weight(const Checks& check, const char* argument,
-                         const frt_expert_weight& weight) {
-  frt::check_expert_weight(check, argument, weight, kWeightFormats);
-}
 
 }  // namespace frt::cpu

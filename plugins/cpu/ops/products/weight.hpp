@@ -14,7 +14,6 @@
 #include <cstdint>
 #include <span>
 
-#include "../checks.hpp"
 #include "../numbers.hpp"
 
 namespace frt::cpu {
@@ -97,12 +96,5 @@ struct ExpertWeights {
   int64_t data_stride, scale_stride, zero_stride;  // bytes
   const float* global_scales;                      // NULL where the format has none
 };
-
-// Throws unless `weight` is complete and in a format of kWeightFormats.  [setup]
-void check_weight(const Checks& check, const char* argument, const frt_weight& weight);
-
-// The same for all experts of `weight`.  [setup]
-void check_expert_weight(const Checks& check, const char* argument,
-                         const frt_expert_weight& weight);
 
 }  // namespace frt::cpu

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// frt.attention_append/1, frt.attention/1 and frt.attention_block/1: checks, and the tables of
-// their variants (attention.hpp).
+// frt.attention_append/1, frt.attention/1 and frt.attention_block/1: the tables of their
+// variants (attention.hpp).
 //
 //   split    few rows per sequence (decode, verify): the positions are split over blocks
 //   tiles    many rows (prefill): tiles of queries against tiles of positions, on tensor cores
 //   general  everything else (f32 activations, f32 cache, any head size): simple and slower
 #include "attention.hpp"
 
-#include <frt/page_table.hpp>
+#include <frt/ops/checks/attention.hpp>
 
 #include "../registry.hpp"
 
@@ -19,51 +19,6 @@ bool aligned(const void* pointer, int64_t stride_bytes = 0, int64_t other_bytes 
           static_cast<uintptr_t>(other_bytes)) %
              16 ==
          0;
-}
-
-template <class Args>
-void check_common(const Checks& check, const Args& args) {
-  check.dtype("dtype", args.dtype);
-  check.dtype("kv_dtype", args.kv_dtype, {FRT_DTYPE_F32, FRT_DTYPE_BF16, FRT_DTYPE_F8_E4M3});
-  check.sequences(args.sequences);
-  check.positive("heads", args.heads);
-  check.positive("kv_heads", args.kv_heads);
-  check.require(args.heads % args.kv_heads == 0, "heads", "is not a multiple of kv_heads");
-  check.positive("head_dim", args.head_dim);
-}
-
-template <class Args>
-void check_scales(const Checks& check, const Args& args) {
-  if (args.kv_dtype != FRT_DTYPE_F8_E4M3) return;
-  check.require(args.k_scale > 0, "k_scale", "is not more than 0");
-  check.require(args.v_scale > 0, "v_scale", "is not more than 0");
-}
-
-void check_append(const Checks& check, const frt_attention_append_args& args) {
-  check_common(check, args);
-  check.range("rotary_dim", args.rotary_dim, 0, args.head_dim);
-  check.require(args.rotary_dim % 2 == 0, "rotary_dim", "is odd");
-  check.pointer("q", args.q);
-  check.pointer("k", args.k);
-  check.pointer("v", args.v);
-  if (args.rotary_dim > 0) check.pointer("inv_freq", args.inv_freq);
-  check_scales(check, args);
-  check.positive("max_rows", args.max_rows);
-  check.pointer("keys", args.keys);
-  check.pointer("values", args.values);
-  check.pointer("q_out", args.q_out);
-  check_page_table(check, args.pages, args.max_rows, args.kv_dtype);
-}
-
-void check_attention(const Checks& check, const frt_attention_args& args) {
-  check_common(check, args);
-  check.positive("max_rows", args.max_rows);
-  check.pointer("q", args.q);
-  check.pointer("keys", args.keys);
-  check.pointer("values", args.values);
-  check_scales(check, args);
-  check.pointer("y", args.y);
-  check_page_table(check, args.pages, args.max_rows, args.kv_dtype);
 }
 
 bool same_pages(const frt_page_table& a, const frt_page_table& b) {
@@ -136,7 +91,7 @@ constexpr Variants<AttentionBlockCall> kBlockTable{FRT_OP_ATTENTION_BLOCK, kBloc
 // ---- operators ---------------------------------------------------------------------------------
 
 void attention_append(Stream& stream, const frt_attention_append_args& args) {
-  check_append(Checks(FRT_OP_ATTENTION_APPEND), args);
+  check_attention_append(Checks(FRT_OP_ATTENTION_APPEND), args);
   const auto call = with_row_stride(args);
   run_variant(stream, kAppendTable, call);
 }
@@ -148,10 +103,7 @@ void attention(Stream& stream, const frt_attention_args& args) {
 }
 
 void attention_block(Stream& stream, const frt_attention_block_args& args) {
-  const Checks check(FRT_OP_ATTENTION_BLOCK);
-  check_append(check, args.append);
-  check_attention(check, args.attention);
-  check.require(args.append.q_out == args.attention.q, "attention.q", "is not append.q_out");
+  check_attention_block(Checks(FRT_OP_ATTENTION_BLOCK), args);
   AttentionBlockCall call{with_row_stride(args.append), with_row_stride(args.attention)};
   run_variant(stream, kBlockTable, call);
 }

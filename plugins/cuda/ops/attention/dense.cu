@@ -6,7 +6,7 @@
 // The general kernel has a warp per query and head and walks the keys 32 at a time: each lane the
 // score of one, then, with the new maximum, each lane its share of the head's columns. f32 models
 // (the reference) run on it; nothing fast does.
-#include <frt/ops/dense_attention.h>
+#include <frt/ops/checks/dense_attention.hpp>
 
 #include <algorithm>
 
@@ -237,59 +237,11 @@ constexpr Variant<DenseAttentionCall> kAttentionVariants[] = {
 constexpr Variants<DenseAttentionCall> kAttentionTable{FRT_OP_DENSE_ATTENTION, kAttentionVariants};
 
 void dense_attention(Stream& stream, const frt_dense_attention_args& args) {
-  const Checks check(FRT_OP_DENSE_ATTENTION);
-  check.dtype("dtype", args.dtype);
-  check.positive("count", args.count);
-  check.positive("rows", args.rows);
-  check.positive("heads", args.heads);
-  check.positive("kv_heads", args.kv_heads);
-  check.positive("head_dim", args.head_dim);
-  check.require(args.heads % args.kv_heads == 0, "heads",
-                "is " + std::to_string(args.heads) + ", expected a multiple of kv_heads, " +
-                    std::to_string(args.kv_heads));
-  check.pointer("q", args.q);
-  check.pointer("k", args.k);
-  check.pointer("v", args.v);
-  check.pointer("y", args.y);
-  const int64_t width = static_cast<int64_t>(args.heads) * args.head_dim;
-  const int64_t kv_width = static_cast<int64_t>(args.kv_heads) * args.head_dim;
-  check.at_least("q_stride", args.q_stride, width);
-  check.at_least("kv_stride", args.kv_stride, kv_width);
-  check.at_least("y_stride", args.y_stride, width);
-  check.scale("y_scale", args.y_scale);
-  check.at_least("context_rows", args.context_rows, 0);
-  if (args.context_rows > 0) {
-    check.positive("sequences_per_context", args.sequences_per_context);
-    check.pointer("context_length", args.context_length);
-    check.pointer("context_k", args.context_k);
-    check.pointer("context_v", args.context_v);
-    check.at_least("context_stride", args.context_stride, kv_width);
-  }
+  check_dense_attention(Checks(FRT_OP_DENSE_ATTENTION), args);
   run_variant(stream, kAttentionTable, args);
 }
 
 }  // namespace
-
-void check_rope(const Checks& check, const frt_rope_args& args) {
-  check.dtype("dtype", args.dtype);
-  check.positive("count", args.count);
-  check.positive("rows", args.rows);
-  check.positive("head_dim", args.head_dim);
-  check.require(args.head_dim % 2 == 0, "head_dim", "is odd");
-  check.pointer("table", args.table);
-  check.positive("positions", args.positions);
-  if (args.base) check.positive("sequences_per_base", args.sequences_per_base);
-  if (args.q) {
-    check.positive("heads", args.heads);
-    check.at_least("q_stride", args.q_stride, static_cast<int64_t>(args.heads) * args.head_dim);
-  }
-  if (args.k) {
-    check.positive("kv_heads", args.kv_heads);
-    check.at_least("k_stride", args.k_stride, static_cast<int64_t>(args.kv_heads) * args.head_dim);
-  }
-  check.require(static_cast<int64_t>(args.count) * args.rows <= INT32_MAX, "count",
-                "times rows is more than 2^31");
-}
 
 void register_dense_attention(KernelList& list) {
   list.add<frt_rope_args>(FRT_OP_ROPE, kFloatTypes, {}, rope);

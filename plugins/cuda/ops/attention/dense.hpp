@@ -4,15 +4,10 @@
 
 #include <frt/ops/dense_attention.h>
 
-#include <frt/checks.hpp>
-
 #include "../../device.hpp"
 #include "../../stream.hpp"
 
 namespace frt::cuda {
-
-// Throws for what frt.rope/1 does not take.
-void check_rope(const Checks& check, const frt_rope_args& args);
 
 using DenseAttentionCall = const frt_dense_attention_args;
 

@@ -6,10 +6,9 @@
 // 16-byte loads each keep 128 KB per SM under way. A block reads pieces of 64 KiB, one
 // after the other across the grid; a second kernel joins the blocks' words. Exclusive or has no
 // order, so the result is exact.
-#include <frt/ops/checksum.h>
+#include <frt/ops/checks/checksum.hpp>
 
 #include <algorithm>
-#include <frt/checks.hpp>
 
 #include "../registry.hpp"
 #include "launch.cuh"
@@ -90,11 +89,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 void checksum(Stream& stream, const frt_checksum_args& args) {
-  const Checks check(FRT_OP_CHECKSUM);
-  check.pointer("x", args.x);
-  check.pointer("y", args.y);
-  check.require(reinterpret_cast<uintptr_t>(args.x) % 8 == 0, "x", "is not aligned to 8 bytes");
-  check.require(args.bytes % 8 == 0, "bytes", "is not a multiple of 8");
+  check_checksum(Checks(FRT_OP_CHECKSUM), args);
   const auto* x = static_cast<const uint64_t*>(args.x);
   const uint64_t words = args.bytes / 8;
   const uint64_t head = words > 0 && reinterpret_cast<uintptr_t>(x) % 16 != 0 ? 1 : 0;

@@ -4,11 +4,9 @@
 // Floor: the bytes read and written over the memory bandwidth. Eight values per thread in 16-byte
 // accesses where both sides are aligned, one value otherwise. The types are arguments of one
 // kernel: the branches on them are the same for every thread and cost nothing beside the memory.
-#include <frt/ops/elementwise.h>
+#include <frt/ops/checks/elementwise.hpp>
 
 #include <algorithm>
-#include <cmath>
-#include <frt/checks.hpp>
 
 #include "../registry.hpp"
 #include "convert_values.cuh"
@@ -51,18 +49,7 @@ __global__ void __launch_bounds__(kThreads) copy_kernel(const frt_convert_args a
 }
 
 void convert(Stream& stream, const frt_convert_args& args) {
-  const Checks check(FRT_OP_CONVERT);
-  const std::initializer_list<frt_dtype> types = {FRT_DTYPE_F32, FRT_DTYPE_BF16, FRT_DTYPE_F16,
-                                                  FRT_DTYPE_F8_E4M3};
-  check.dtype("x_dtype", args.x_dtype, types);
-  check.dtype("y_dtype", args.y_dtype, types);
-  check.at_least("rows", args.rows, 0);
-  check.positive("width", args.width);
-  check.pointer("x", args.x);
-  check.pointer("y", args.y);
-  check.at_least("x_stride", args.x_stride, args.width);
-  check.at_least("y_stride", args.y_stride, args.width);
-  check.require(std::isfinite(args.factor), "factor", "is not finite");
+  check_convert(Checks(FRT_OP_CONVERT), args);
   if (args.rows == 0) return;
   const auto row_blocks = static_cast<unsigned>(std::min(args.rows, 65535));
   if (args.x_dtype == args.y_dtype && args.factor == 0) {

@@ -5,10 +5,9 @@
 // values per thread in 16-byte accesses where everything is aligned, one value otherwise. Blocks
 // are 2,048 columns wide and one row high: many short blocks keep more loads under way than few
 // that walk down the rows.
-#include <frt/ops/elementwise.h>
+#include <frt/ops/checks/elementwise.hpp>
 
 #include <algorithm>
-#include <frt/operator_checks.hpp>
 
 #include "../registry.hpp"
 #include "convert_values.cuh"

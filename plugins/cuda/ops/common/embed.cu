@@ -4,10 +4,9 @@
 // Latency at decode, the bytes of the rows at prefill. A row is spread over several blocks, so that
 // a single one is fetched at once. A table of the output's type is copied; another is dequantised
 // or rounded, eight values per thread where both sides are aligned.
-#include <frt/ops/embed.h>
+#include <frt/ops/checks/embed.hpp>
 
 #include <algorithm>
-#include <frt/checks.hpp>
 
 #include "../registry.hpp"
 #include "convert_values.cuh"
@@ -83,13 +82,7 @@ __global__ void __launch_bounds__(kThreads) last_rows_kernel(const frt_last_rows
 }
 
 void embed(Stream& stream, const frt_embed_args& args) {
-  const Checks check(FRT_OP_EMBED);
-  check.dtype("y_dtype", args.y_dtype);
-  check.positive("rows", args.rows);
-  check.pointer("ids", args.ids);
-  check_table(check, "table", args.table);
-  check.pointer("y", args.y);
-  check.at_least("y_stride", args.y_stride, args.table.cols);
+  check_embed(Checks(FRT_OP_EMBED), args, kPlainFormats);
   const bool vector = args.table.cols % 8 == 0 && vector_rows(args.table.data, args.table.cols) &&
                       vector_rows(args.y, args.y_stride);
   const int64_t bytes =
@@ -99,26 +92,14 @@ void embed(Stream& stream, const frt_embed_args& args) {
 }
 
 void select_tokens(Stream& stream, const frt_select_tokens_args& args) {
-  const Checks check(FRT_OP_SELECT_TOKENS);
-  check.sequences(args.sequences);
-  check.pointer("ids", args.ids);
-  check.pointer("pending", args.pending);
-  check.require(args.pending_stride % 4 == 0, "pending_stride", "is not a multiple of 4");
-  check.pointer("ids_out", args.ids_out);
+  check_select_tokens(Checks(FRT_OP_SELECT_TOKENS), args);
   const int64_t rows = static_cast<int64_t>(args.sequences.count) * args.sequences.rows;
   launch(stream, {dim3(static_cast<unsigned>(ceil_div(rows, kThreads))), kThreads}, select_kernel,
          args);
 }
 
 void last_rows(Stream& stream, const frt_last_rows_args& args) {
-  const Checks check(FRT_OP_LAST_ROWS);
-  check.dtype("dtype", args.dtype);
-  check.sequences(args.sequences);
-  check.positive("width", args.width);
-  check.pointer("x", args.x);
-  check.at_least("x_stride", args.x_stride, args.width);
-  check.pointer("y", args.y);
-  check.at_least("y_stride", args.y_stride, args.width);
+  check_last_rows(Checks(FRT_OP_LAST_ROWS), args);
   const int64_t bytes = static_cast<int64_t>(args.width) * dtype_bits(args.dtype) / 8;
   launch(stream, {copy_blocks(bytes, row_blocks(args.sequences.count)), kThreads}, last_rows_kernel,
          args);

@@ -4,10 +4,9 @@
 // A thread makes eight values and writes them in accesses of at most 16 bytes; where y is not
 // aligned to that, two values at a time (one byte of f4_e2m1), one by one. No operation may be
 // contracted with another: the bits are those of every other backend.
-#include <frt/ops/elementwise.h>
+#include <frt/ops/checks/elementwise.hpp>
 
 #include <algorithm>
-#include <frt/checks.hpp>
 
 #include "../registry.hpp"
 #include "convert_values.cuh"
@@ -65,14 +64,8 @@ __global__ void __launch_bounds__(kThreads) fill_kernel(const frt_fill_uniform_a
 }
 
 void fill_uniform(Stream& stream, const frt_fill_uniform_args& args) {
-  const Checks check(FRT_OP_FILL_UNIFORM);
-  check.dtype("dtype", args.dtype,
-              {FRT_DTYPE_F32, FRT_DTYPE_BF16, FRT_DTYPE_F16, FRT_DTYPE_F8_E4M3, FRT_DTYPE_F4_E2M1});
-  check.require(args.count <= INT64_MAX, "count", "is too large");
-  check.require(args.dtype != FRT_DTYPE_F4_E2M1 || args.count % 2 == 0, "count",
-                "is odd, but f4_e2m1 has two values per byte");
+  check_fill_uniform(Checks(FRT_OP_FILL_UNIFORM), args);
   if (args.count == 0) return;
-  check.pointer("y", args.y);
   const bool vector = reinterpret_cast<uintptr_t>(args.y) % 16 == 0;
   const uint64_t per_block = static_cast<uint64_t>(kThreads) * (vector ? 8 : 2);
   const uint64_t blocks =

@@ -10,9 +10,7 @@
 //   norm_block  a row per block, in registers: widths in multiples of 8 up to 16,384, aligned
 //   norm_warp   a row per warp, in registers: widths in multiples of 4 up to 256 (heads), aligned
 //   norm_any    everything else: a row per block, value by value, read twice
-#include <frt/ops/norm.h>
-
-#include <frt/checks.hpp>
+#include <frt/ops/checks/norm.hpp>
 
 #include "../registry.hpp"
 #include "convert_values.cuh"
@@ -230,16 +228,7 @@ void launch_norm(Stream& stream, frt_dtype x_dtype, frt_dtype y_dtype, const Nor
 }
 
 void rms_norm(Stream& stream, const frt_rms_norm_args& args) {
-  const Checks check(FRT_OP_RMS_NORM);
-  check.dtype("x_dtype", args.x_dtype);
-  check.dtype("y_dtype", args.y_dtype);
-  check.positive("rows", args.rows);
-  check.positive("width", args.width);
-  check.pointer("x", args.x);
-  check.at_least("x_stride", args.x_stride, args.width);
-  check.pointer("weight", args.weight);
-  check.pointer("y", args.y);
-  check.at_least("y_stride", args.y_stride, args.width);
+  check_rms_norm(Checks(FRT_OP_RMS_NORM), args);
   launch_norm(stream, args.x_dtype, args.y_dtype,
               {.x = args.x,
                .x_stride = args.x_stride,
@@ -253,13 +242,7 @@ void rms_norm(Stream& stream, const frt_rms_norm_args& args) {
 }
 
 void add_rms_norm(Stream& stream, const frt_add_rms_norm_args& args) {
-  const Checks check(FRT_OP_ADD_RMS_NORM);
-  check.dtype("residual_dtype", args.residual_dtype);
-  check.dtype("dtype", args.dtype);
-  check.positive("rows", args.rows);
-  check.positive("width", args.width);
-  check.pointer("residual", args.residual);
-  if (args.y) check.pointer("weight", args.weight);
+  check_add_rms_norm(Checks(FRT_OP_ADD_RMS_NORM), args);
   if (!args.y && !args.delta) return;
   launch_norm(stream, args.residual_dtype, args.dtype,
               {.x = args.residual,
@@ -277,17 +260,10 @@ void add_rms_norm(Stream& stream, const frt_add_rms_norm_args& args) {
 
 void gated_rms_norm(Stream& stream, const frt_gated_rms_norm_args& args) {
   const Checks check(FRT_OP_GATED_RMS_NORM);
-  check.dtype("x_dtype", args.x_dtype);
-  check.dtype("dtype", args.dtype);
-  check.positive("rows", args.rows);
-  check.positive("heads", args.heads);
-  check.positive("width", args.width);
-  check.pointer("x", args.x);
-  check.pointer("z", args.z);
-  check.pointer("weight", args.weight);
-  check.pointer("y", args.y);
-  check.require(static_cast<int64_t>(args.rows) * args.heads <= INT32_MAX, "rows",
-                "times heads is more than 2^31");
+  check_gated_rms_norm(check, args);
+  if (static_cast<int64_t>(args.rows) * args.heads > INT32_MAX) {
+    check.unsupported("rows", "times heads is 2^31 or more");
+  }
   launch_norm(stream, args.x_dtype, args.dtype,
               {.x = args.x,
                .x_stride = args.width,

@@ -5,10 +5,9 @@
 // of `patches` makes eight neighbouring columns of a row and so one store of 16 bytes; the pixels
 // it gathers come from L1 and L2, and where in a view they lie it knows before the kernel ahead has
 // ended.
-#include <frt/ops/patch_embed.h>
+#include <frt/ops/checks/patch_embed.hpp>
 
 #include <algorithm>
-#include <frt/checks.hpp>
 
 #include "../registry.hpp"
 #include "convert_values.cuh"
@@ -19,7 +18,8 @@ namespace frt::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kEmbedThreads = 256;  // of a row
+constexpr int kEmbedThreads = 256;    // of a row
+constexpr int kMostBranches = 65535;  // blocks along y
 
 __global__ void pack_views_kernel(const __grid_constant__ frt_pack_views_args a) {
   pdl_trigger();
@@ -108,39 +108,12 @@ __global__ void __launch_bounds__(kEmbedThreads)
 }
 
 void pack_views(Stream& stream, const frt_pack_views_args& args) {
-  const Checks check(FRT_OP_PACK_VIEWS);
-  check.positive("views", args.views);
-  check.range("slots", args.slots, 1, args.views);
-  check.positive("rows_per_view", args.rows_per_view);
-  check.positive("branches", args.branches);
-  check.at_least("text_rows", args.text_rows, 0);
-  check.pointer("mask", args.mask);
-  check.pointer("text_length", args.text_length);
-  check.pointer("view", args.view);
-  check.pointer("view_rows", args.view_rows);
-  check.pointer("image_rows", args.image_rows);
-  check.pointer("length", args.length);
+  check_pack_views(Checks(FRT_OP_PACK_VIEWS), args);
   launch(stream, {dim3(1), dim3(32)}, pack_views_kernel, args);
 }
 
 void patches(Stream& stream, const frt_patches_args& args) {
-  const Checks check(FRT_OP_PATCHES);
-  check.dtype("pixel_dtype", args.pixel_dtype, {FRT_DTYPE_U8, FRT_DTYPE_F32});
-  check.dtype("dtype", args.dtype);
-  check.positive("slots", args.slots);
-  check.positive("views", args.views);
-  check.positive("height", args.height);
-  check.positive("width", args.width);
-  check.positive("channels", args.channels);
-  check.positive("patch", args.patch);
-  check.require(args.height % args.patch == 0 && args.width % args.patch == 0, "patch",
-                "is " + std::to_string(args.patch) + ", which does not divide " +
-                    std::to_string(args.height) + " x " + std::to_string(args.width));
-  check.pointer("view", args.view);
-  check.pointer("pixels", args.pixels);
-  check.pointer("x", args.x);
-  check.at_least("x_stride", args.x_stride,
-                 static_cast<int64_t>(args.channels) * args.patch * args.patch);
+  check_patches(Checks(FRT_OP_PATCHES), args);
   const int64_t rows =
       static_cast<int64_t>(args.slots) * (args.height / args.patch) * (args.width / args.patch);
   const bool vector = vector_rows(args.x, args.x_stride);
@@ -153,17 +126,8 @@ void patches(Stream& stream, const frt_patches_args& args) {
 
 void embed_rows(Stream& stream, const frt_embed_rows_args& args) {
   const Checks check(FRT_OP_EMBED_ROWS);
-  check.dtype("y_dtype", args.y_dtype);
-  check.range("branches", args.branches, 1, 65535);
-  check.positive("text_rows", args.text_rows);
-  check.positive("y_rows", args.y_rows);
-  check.pointer("first", args.first);
-  check.pointer("count", args.count);
-  check.pointer("ids", args.ids);
-  check_table(check, "table", args.table);
-  check.pointer("y", args.y);
-  check.at_least("ids_stride", args.ids_stride, args.text_rows);
-  check.at_least("y_stride", args.y_stride, args.table.cols);
+  check_embed_rows(check, args, kPlainFormats);
+  if (args.branches > kMostBranches) check.unsupported("branches", "is more than 65535");
   const bool vector = args.table.cols % 8 == 0 && vector_rows(args.y, args.y_stride) &&
                       reinterpret_cast<uintptr_t>(args.table.data) % 16 == 0;
   const Grid grid{dim3(static_cast<unsigned>(args.text_rows), static_cast<unsigned>(args.branches)),

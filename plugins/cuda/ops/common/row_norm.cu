@@ -11,6 +11,8 @@
 // layer norm is taken from deviations, in a second round over the registers.
 #include "row_norm.cuh"
 
+#include <frt/ops/checks/row_norm.hpp>
+
 #include "../registry.hpp"
 #include "convert_values.cuh"
 #include "launch.cuh"
@@ -216,39 +218,11 @@ bool layer_norm(Stream& stream, const frt_row_norm_args& args, float y_factor) {
 }
 
 void row_norm(Stream& stream, const frt_row_norm_args& args) {
-  const Checks check(FRT_OP_ROW_NORM);
-  check.dtype("x_dtype", args.x_dtype);
-  check.dtype("y_dtype", args.y_dtype);
-  check.positive("rows", args.rows);
-  check.positive("width", args.width);
-  check_norm(check, args.norm);
-  check.pointer("x", args.x);
-  check.pointer("y", args.y);
-  check.at_least("x_stride", args.x_stride, args.width);
-  check.at_least("y_stride", args.y_stride, args.width);
+  check_row_norm(Checks(FRT_OP_ROW_NORM), args);
   normalise_rows(stream, args);
 }
 
 }  // namespace
-
-void check_modulation(const Checks& check, const char* argument, const frt_modulation& modulation) {
-  if (!modulation.clean_rows) return;
-  const std::string name = argument;
-  check.pointer((name + ".clean").c_str(), modulation.clean);
-  check.positive((name + ".period").c_str(), modulation.period);
-}
-
-void check_norm(const Checks& check, const frt_norm& norm) {
-  check.range("norm.kind", norm.kind, FRT_NORM_NONE, FRT_NORM_ADAPTIVE);
-  if (norm.kind == FRT_NORM_RMS || norm.kind == FRT_NORM_LAYER) {
-    check.pointer("norm.weight", norm.weight);
-  }
-  if (norm.kind == FRT_NORM_LAYER) check.pointer("norm.bias", norm.bias);
-  if (norm.kind == FRT_NORM_ADAPTIVE) {
-    check.pointer("norm.modulation.rows", norm.modulation.rows);
-    check_modulation(check, "norm.modulation", norm.modulation);
-  }
-}
 
 void normalise_rows(Stream& stream, const frt_row_norm_args& args, float y_scale) {
   if (args.rows == 0) return;

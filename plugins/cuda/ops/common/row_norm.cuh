@@ -5,7 +5,6 @@
 #include <frt/ops/row_norm.h>
 
 #include <cstdint>
-#include <frt/checks.hpp>
 
 #include "../../stream.hpp"
 
@@ -17,10 +16,6 @@ __device__ __forceinline__ const float* modulation_of(const frt_modulation& modu
   if (!modulation.clean_rows) return modulation.rows;
   return row % modulation.period < *modulation.clean_rows ? modulation.clean : modulation.rows;
 }
-
-// Throws for what no operator takes.
-void check_modulation(const Checks& check, const char* argument, const frt_modulation& modulation);
-void check_norm(const Checks& check, const frt_norm& norm);
 
 // y = norm(x), checked arguments. With y_scale y is f8_e4m3 (frt/ops/dense.h).  [driver]
 void normalise_rows(Stream& stream, const frt_row_norm_args& args, float y_scale = 0);

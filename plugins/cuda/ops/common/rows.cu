@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows kept with a slot: frt.lag_rows/1, frt.store_rows/1. Plain copies, a row spread over several
 // blocks; the blocks of the y dimension walk over the rows.
-#include <frt/ops/rows.h>
+#include <frt/ops/checks/rows.hpp>
 
 #include <algorithm>
-#include <frt/checks.hpp>
 
 #include "../registry.hpp"
 #include "convert_values.cuh"
@@ -65,28 +64,13 @@ dim3 row_grid(const Args& args, int64_t rows) {
 }
 
 void lag_rows(Stream& stream, const frt_lag_rows_args& args) {
-  const Checks check(FRT_OP_LAG_ROWS);
-  check.dtype("dtype", args.dtype);
-  check.sequences(args.sequences);
-  check.positive("width", args.width);
-  check.pointer("ids", args.ids);
-  check.pointer("carry", args.carry);
-  check.pointer("ids_out", args.ids_out);
-  check.pointer("y", args.y);
-  check.pointer("position_out", args.position_out);
-  check.pointer("length_out", args.length_out);
-  check.require(args.x || args.sequences.rows == 1, "x", "may be NULL only where rows is 1");
+  check_lag_rows(Checks(FRT_OP_LAG_ROWS), args);
   const int64_t rows = static_cast<int64_t>(args.sequences.count) * args.sequences.rows;
   launch(stream, {row_grid(args, rows), kThreads}, lag_kernel, args);
 }
 
 void store_rows(Stream& stream, const frt_store_rows_args& args) {
-  const Checks check(FRT_OP_STORE_ROWS);
-  check.dtype("dtype", args.dtype);
-  check.sequences(args.sequences);
-  check.positive("width", args.width);
-  check.pointer("x", args.x);
-  check.pointer("target", args.target);
+  check_store_rows(Checks(FRT_OP_STORE_ROWS), args);
   launch(stream, {row_grid(args, args.sequences.count), kThreads}, store_kernel, args);
 }
 

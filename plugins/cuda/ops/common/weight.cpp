@@ -2,7 +2,6 @@
 #include "weight.hpp"
 
 #include <algorithm>
-#include <frt/operator_checks.hpp>
 #include <limits>
 
 namespace frt::cuda {
@@ -39,18 +38,5 @@ Weight::Weight(const frt_weight& weight)
       block_rows(group_size(weight.format.group_rows, weight.rows)),
       block_cols(group_size(weight.format.group_cols, weight.cols)),
       global_scale(weight.format.flags & FRT_WEIGHT_GLOBAL_SCALE ? weight.global_scale : 1.0f) {}
-
-void check_weight(const Checks& check, const char* argument, const frt_weight& weight) {
-  frt::check_weight(check, argument, weight, kWeightFormats);
-}
-
-void check_expert_weight(const Checks& check, const char* argument,
-                         const frt_expert_weight& weight) {
-  frt::check_expert_weight(check, argument, weight, kWeightFormats);
-}
-
-void check_table(const Checks& check, const char* argument, const frt_weight& table) {
-  frt::check_weight(check, argument, table, kPlainFormats);
-}
 
 }  // namespace frt::cuda

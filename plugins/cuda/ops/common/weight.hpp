@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// weight.hpp - a weight matrix as host and device code of the products see it, and what every
-// operator asks of one it is given.
+// weight.hpp - a weight matrix as host and device code of the products see it.
 #pragma once
 
 #include <frt/kernels.h>
 #include <frt/ops/moe.h>
-#include <frt/checks.hpp>
 #include <frt/weights.hpp>
 
 #include <cstdint>
@@ -30,12 +28,5 @@ struct Weight {
   int32_t block_rows = 0, block_cols = 0;  // kFp8Block: that share a scale
   float global_scale = 1;                  // 1 where the format has none
 };
-
-// Throw frt::Error(FRT_ERR_INVALID_ARGUMENT), naming `argument`.
-void check_weight(const Checks& check, const char* argument, const frt_weight& weight);
-void check_expert_weight(const Checks& check, const char* argument,
-                         const frt_expert_weight& weight);
-// An embedding table: F32 or BF16.
-void check_table(const Checks& check, const char* argument, const frt_weight& table);
 
 }  // namespace frt::cuda

@@ -10,7 +10,7 @@
 // other: the new window consists of rows of u and of the old window, which that thread has read.
 #include "causal_conv.cuh"
 
-#include <frt/operator_checks.hpp>
+#include <frt/ops/checks/gated_delta.hpp>
 
 #include "../common/launch.cuh"
 #include "../common/numbers.cuh"

@@ -7,11 +7,13 @@
 // 48 heads of 64 KB are 302 MB, 67 us at 4.5 TB/s. One launch per layer would take as long again.
 //
 // Shapes that step.cu does not take go layer by layer through the operators.
-#include <frt/operator_checks.hpp>
 
 #include <algorithm>
 
 #include "../common/launch.cuh"
+
+#include <frt/gated_delta.hpp>
+#include <frt/ops/checks/gated_delta.hpp>
 #include "../registry.hpp"
 #include "../variants.hpp"
 #include "causal_conv.cuh"

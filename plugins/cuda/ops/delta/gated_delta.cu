@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// frt.gated_delta/1 and frt.gated_delta_block/1: the checks, and the tables of their variants.
+// frt.gated_delta/1 and frt.gated_delta_block/1: the tables of their variants.
 //
 // Heads of 128 in bf16, the shape of the models: a few rows per sequence go through one kernel that
 // does everything (step.cu), many rows through chunks on tensor cores (chunk.cu).
 // Everything else is composed of the convolution, the recurrence and the norm.
 #include "gated_delta.cuh"
 
-#include <frt/operator_checks.hpp>
+#include <frt/ops/checks/gated_delta.hpp>
 
 #include "../registry.hpp"
 #include "causal_conv.cuh"
@@ -42,16 +42,7 @@ void gated_delta(Stream& stream, const frt_gated_delta_args& args) {
 }
 
 void gated_delta_block(Stream& stream, const frt_gated_delta_block_args& args) {
-  const Checks check(FRT_OP_GATED_DELTA_BLOCK);
-  check_causal_conv(check, args.conv);
-  check_gated_delta(check, args.delta);
-  check.require(args.conv.dtype == args.delta.dtype, "conv.dtype", "is not delta.dtype");
-  check.require(args.conv.c == args.delta.c, "delta.c", "is not conv.c");
-  check.require(args.conv.channels == delta_channels(args.delta), "conv.channels",
-                "is not 2 * key_heads * key_dim + value_heads * value_dim");
-  check.pointer("z", args.z);
-  check.pointer("norm_weight", args.norm_weight);
-  check.pointer("y", args.y);
+  check_gated_delta_block(Checks(FRT_OP_GATED_DELTA_BLOCK), args);
   const DeltaWork work{args.delta, &args};
   run_variant(stream, kBlockTable, work);
 }

@@ -13,10 +13,9 @@
 //
 // Sums in f32 keep the rule that a value is rounded once. They stay in L2: 512 x 4304 are 8.8 MB,
 // 3 us to write and read.
-#include <frt/ops/dense.h>
 #include <frt/ops/elementwise.h>
-
-#include <frt/checks.hpp>
+#include <frt/ops/checks/dense.hpp>
+#include <frt/ops/checks/dense_attention.hpp>
 
 #include <algorithm>
 #include <array>
@@ -301,24 +300,7 @@ constexpr Variants<GegluCall> kGegluTable{FRT_OP_NORM_GEGLU, kGegluVariants};
 // ---- operators ---------------------------------------------------------------------------------
 
 void dense(Stream& stream, const frt_dense_args& args) {
-  const Checks check(FRT_OP_DENSE);
-  check.scale("x_scale", args.x_scale, "weight.format", args.weight);
-  if (args.x_scale > 0) {
-    check.dtype("x_dtype", args.x_dtype, {FRT_DTYPE_F8_E4M3});
-  } else {
-    check.dtype("x_dtype", args.x_dtype);
-  }
-  check.dtype("y_dtype", args.y_dtype);
-  check.at_least("rows", args.rows, 0);
-  check.range("activation", args.activation, FRT_ACTIVATION_NONE, FRT_ACTIVATION_SILU);
-  check.require(args.accumulate <= 1, "accumulate", "is neither 0 nor 1");
-  check_weight(check, "weight", args.weight);
-  check.pointer("x", args.x);
-  check.pointer("y", args.y);
-  check.at_least("x_stride", args.x_stride, args.weight.cols);
-  check.at_least("y_stride", args.y_stride, args.weight.rows);
-  if (args.gate.rows) check_modulation(check, "gate", args.gate);
-  if (args.addend) check.positive("addend_rows", args.addend_rows);
+  check_dense(Checks(FRT_OP_DENSE), args, kWeightFormats);
   if (args.rows == 0) return;
   if (args.x_scale > 0) {
     const Fp8Input input{args.rows, args.weight.cols, args.row_count,
@@ -363,44 +345,10 @@ Fp8Input fp8_input(const Args& args, int32_t cols, const void* x) {
   return {args.rows, cols, args.row_count, x, cols, args.normed_scale};
 }
 
-template <class Args>
-void check_normed(const Checks& check, const Args& args) {
-  check.dtype("x_dtype", args.x_dtype);
-  check.dtype("dtype", args.dtype);
-  check.at_least("rows", args.rows, 0);
-  check_norm(check, args.norm);
-  check.pointer("x", args.x);
-  if (args.norm.kind == FRT_NORM_NONE) {
-    check.require(args.x_dtype == args.dtype, "x_dtype",
-                  "differs from dtype, and there is no norm");
-    check.require(args.normed_scale == 0, "normed_scale", "is given, and there is no norm");
-  } else {
-    check.pointer("normed", args.normed);
-  }
-}
-
-// With `rope` what was written is rotated.
-void norm_products(Stream& stream, const Checks& check, const frt_norm_dense_args& args,
-                   const frt_rope_args* rope) {
-  check.range("part_count", args.part_count, 1, FRT_DENSE_PARTS_MAX);
-  check.pointer("parts", args.parts);
+// With `rope` what was written is rotated. Arguments are checked already.
+void norm_products(Stream& stream, const frt_norm_dense_args& args, const frt_rope_args* rope) {
   const int32_t cols = args.parts[0].weight.cols;
-  check_normed(check, args);
   const auto count = static_cast<std::size_t>(args.part_count);
-  for (std::size_t i = 0; i < count; ++i) {
-    const frt_dense_part& part = args.parts[i];
-    const std::string name = "parts[" + std::to_string(i) + "]";
-    check_weight(check, (name + ".weight").c_str(), part.weight);
-    check.require(part.weight.cols == cols, (name + ".weight.cols").c_str(),
-                  "is " + std::to_string(part.weight.cols) + ", but the first part has " +
-                      std::to_string(cols));
-    check.range((name + ".activation").c_str(), part.activation, FRT_ACTIVATION_NONE,
-                FRT_ACTIVATION_SILU);
-    check.scale("normed_scale", args.normed_scale, (name + ".weight.format").c_str(), part.weight);
-    check.result_scale((name + ".y_scale").c_str(), part.y_scale, args.normed_scale);
-    check.pointer((name + ".y").c_str(), part.y);
-    check.at_least((name + ".y_stride").c_str(), part.y_stride, part.weight.rows);
-  }
   if (args.rows == 0) return;
   const void* x = norm_before(stream, args, cols);
   if (args.normed_scale > 0) {
@@ -446,31 +394,17 @@ void norm_products(Stream& stream, const Checks& check, const frt_norm_dense_arg
 }
 
 void norm_dense(Stream& stream, const frt_norm_dense_args& args) {
-  norm_products(stream, Checks(FRT_OP_NORM_DENSE), args, nullptr);
+  check_norm_dense(Checks(FRT_OP_NORM_DENSE), args, kWeightFormats);
+  norm_products(stream, args, nullptr);
 }
 
 void norm_qkv(Stream& stream, const frt_norm_qkv_args& args) {
-  const Checks check(FRT_OP_NORM_QKV);
-  check.require(args.products.rows == args.rope.count * args.rope.rows, "products.rows",
-                "is not rope.count * rope.rows");
-  check_rope(check, args.rope);
-  norm_products(stream, check, args.products, &args.rope);
+  check_norm_qkv(Checks(FRT_OP_NORM_QKV), args, kWeightFormats);
+  norm_products(stream, args.products, &args.rope);
 }
 
 void norm_geglu(Stream& stream, const frt_norm_geglu_args& args) {
-  const Checks check(FRT_OP_NORM_GEGLU);
-  check_weight(check, "gate_weight", args.gate_weight);
-  check_weight(check, "up_weight", args.up_weight);
-  check.require(args.gate_weight.rows == args.up_weight.rows, "up_weight.rows",
-                "differs from gate_weight.rows");
-  check.require(args.gate_weight.cols == args.up_weight.cols, "up_weight.cols",
-                "differs from gate_weight.cols");
-  check.scale("normed_scale", args.normed_scale, "gate_weight.format", args.gate_weight);
-  check.scale("normed_scale", args.normed_scale, "up_weight.format", args.up_weight);
-  check.result_scale("h_scale", args.h_scale, args.normed_scale);
-  check.pointer("h", args.h);
-  check_normed(check, args);
-  check.pointer("gate", args.gate);
+  check_norm_geglu(Checks(FRT_OP_NORM_GEGLU), args, kWeightFormats);
   if (args.rows == 0) return;
   const int32_t width = args.gate_weight.rows, cols = args.gate_weight.cols;
   const void* x = norm_before(stream, args, cols);

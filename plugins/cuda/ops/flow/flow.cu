@@ -9,9 +9,7 @@
 // combines the branches, moves x and multiplies the new row by the input weight. Both weights are
 // asked of L2 before the kernel ahead has ended. Floor of a step: two trips to L2 and a launch,
 // about 4 us.
-#include <frt/ops/flow.h>
-
-#include <frt/checks.hpp>
+#include <frt/ops/checks/flow.hpp>
 
 #include "../common/launch.cuh"
 #include "../common/numbers.cuh"
@@ -251,44 +249,12 @@ __global__ void __launch_bounds__(kThreads)
 
 constexpr std::size_t kMostShared = 48 * 1024;
 
-void check_output(const Checks& check, const frt_flow_output_args& args) {
-  check.dtype("h_dtype", args.h_dtype);
-  check.positive("rows", args.rows);
-  check.positive("dim", args.dim);
-  check.range("width", args.width, 1,
-              static_cast<int64_t>(kMostShared / sizeof(float)) - kWarps - args.dim);
-  check.pointer("h", args.h);
-  check_norm(check, args.norm);
-  check.pointer("weight", args.weight);
-  check.pointer("bias", args.bias);
-  check.pointer("v", args.v);
-}
-
-void check_update(const Checks& check, const frt_flow_update_args& args) {
-  check.positive("branches", args.branches);
-  check.positive("samples", args.samples);
-  check.positive("horizon", args.horizon);
-  check.positive("dim", args.dim);
-  check.pointer("v", args.v);
-  if (args.branches > 1) check.pointer("beta", args.beta);
-  if (args.previous) {
-    check.pointer("weights", args.weights);
-    check.pointer("cap", args.cap);
-    check.pointer("locked", args.locked);
-  }
-  check.pointer("x", args.x);
-}
-
-void check_input(const Checks& check, const frt_flow_input_args& args) {
-  check.dtype("h_dtype", args.h_dtype);
-  check.positive("branches", args.branches);
-  check.positive("rows", args.rows);
-  check.positive("dim", args.dim);
-  check.positive("width", args.width);
-  check.pointer("x", args.x);
-  check.pointer("weight", args.weight);
-  check.pointer("bias", args.bias);
-  check.pointer("h", args.h);
+// The blocks of an output have a row of it, its sums and the products in shared memory.
+void check_width(const Checks& check, const frt_flow_output_args& args) {
+  constexpr int64_t kMost = static_cast<int64_t>(kMostShared / sizeof(float)) - kWarps;
+  if (static_cast<int64_t>(args.width) + args.dim <= kMost) return;
+  check.unsupported("width", "and dim are more than " + std::to_string(kMost) +
+                                 " together, what shared memory holds");
 }
 
 Grid rows_grid(int64_t rows, int64_t shared_floats) {
@@ -297,34 +263,26 @@ Grid rows_grid(int64_t rows, int64_t shared_floats) {
 }
 
 void flow_start(Stream& stream, const frt_flow_start_args& args) {
-  const Checks check(FRT_OP_FLOW_START);
-  check.positive("samples", args.samples);
-  check.positive("horizon", args.horizon);
-  check.positive("dim", args.dim);
-  check.pointer("noise", args.noise);
-  if (args.locked) {
-    check.pointer("previous", args.previous);
-    check.pointer("locked_clean", args.locked_clean);
-  }
-  check.pointer("x", args.x);
-  check.pointer("clean_rows", args.clean_rows);
+  check_flow_start(Checks(FRT_OP_FLOW_START), args);
   const int64_t values = static_cast<int64_t>(args.samples) * args.horizon * args.dim;
   launch(stream, {dim3(static_cast<unsigned>(ceil_div(values, kThreads))), dim3(kThreads)},
          start_kernel, args);
 }
 
 void flow_input(Stream& stream, const frt_flow_input_args& args) {
-  check_input(Checks(FRT_OP_FLOW_INPUT), args);
+  check_flow_input(Checks(FRT_OP_FLOW_INPUT), args);
   launch(stream, rows_grid(args.rows, args.dim), input_kernel, args);
 }
 
 void flow_output(Stream& stream, const frt_flow_output_args& args) {
-  check_output(Checks(FRT_OP_FLOW_OUTPUT), args);
+  const Checks check(FRT_OP_FLOW_OUTPUT);
+  check_flow_output(check, args);
+  check_width(check, args);
   launch(stream, rows_grid(args.rows, args.width + kWarps + args.dim), output_kernel, args);
 }
 
 void flow_update(Stream& stream, const frt_flow_update_args& args) {
-  check_update(Checks(FRT_OP_FLOW_UPDATE), args);
+  check_flow_update(Checks(FRT_OP_FLOW_UPDATE), args);
   const int64_t rows = static_cast<int64_t>(args.samples) * args.horizon;
   launch(stream, rows_grid(rows, args.dim), update_kernel, args);
 }
@@ -343,18 +301,8 @@ constexpr Variants<FlowStepCall> kStepTable{FRT_OP_FLOW_STEP, kStepVariants};
 
 void flow_step(Stream& stream, const frt_flow_step_args& args) {
   const Checks check(FRT_OP_FLOW_STEP);
-  check_output(check, args.output);
-  check_update(check, args.update);
-  if (args.next.h) check_input(check, args.next);
-  const int64_t rows = static_cast<int64_t>(args.update.samples) * args.update.horizon;
-  check.require(args.output.rows == args.update.branches * rows, "output.rows",
-                "is " + std::to_string(args.output.rows) +
-                    ", expected branches * samples * horizon of the update");
-  check.require(args.output.dim == args.update.dim && args.output.v == args.update.v, "update",
-                "does not take dim and v of output");
-  check.require(!args.next.h || (args.next.rows == rows && args.next.dim == args.update.dim &&
-                                 args.next.x == args.update.x),
-                "next", "does not take x, rows and dim of update");
+  check_flow_step(check, args);
+  check_width(check.in("output"), args.output);
   run_variant(stream, kStepTable, args);
 }
 

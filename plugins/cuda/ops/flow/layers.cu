@@ -3,6 +3,7 @@
 // operators that a layer is composed of, eight kernels for each; some run as the one kernel of
 // flow/sm90/layers_fused.cu.
 #include <frt/flow_layers.hpp>
+#include <frt/ops/checks/flow_layers.hpp>
 
 #include "../common/call.hpp"
 #include "../common/weight.hpp"
@@ -33,7 +34,7 @@ constexpr Variant<FlowLayersCall> kLayersVariants[] = {
 constexpr Variants<FlowLayersCall> kLayersTable{FRT_OP_FLOW_LAYERS, kLayersVariants};
 
 void flow_layers(Stream& stream, const frt_flow_layers_args& args) {
-  check_flow_layers(Checks(FRT_OP_FLOW_LAYERS), args, check_weight);
+  check_flow_layers(Checks(FRT_OP_FLOW_LAYERS), args, kWeightFormats);
   run_variant(stream, kLayersTable, args);
 }
 

@@ -3,13 +3,10 @@
 // stream the weights (gemv*; one row of short products: resident*), more go to the tensor cores in
 // large blocks (gemm*, skinny_gemm.cu).
 #include <frt/ops/elementwise.h>
-#include <frt/ops/linear.h>
 #include <frt/ops/norm.h>
-
-#include <frt/checks.hpp>
+#include <frt/ops/checks/linear.hpp>
 
 #include <array>
-#include <string>
 
 #include "../../stream.hpp"
 #include "../common/call.hpp"
@@ -22,20 +19,6 @@
 
 namespace frt::cuda {
 namespace {
-
-// The activations and the norm before them, which both fused operators have alike.
-template <class Args>
-void check_normed(const Checks& check, const Args& args) {
-  check.dtype("dtype", args.dtype);
-  check.at_least("rows", args.rows, 0);
-  check.pointer("x", args.x);
-  if (args.residual) {
-    check.dtype("residual_dtype", args.residual_dtype);
-    check.pointer("norm_weight", args.norm_weight);
-  } else {
-    check.require(!args.delta, "delta", "is given without residual");
-  }
-}
 
 // residual += delta; x = norm(residual).
 template <class Args>
@@ -98,7 +81,6 @@ bool supports_gate_up(Device& device, GateUpCall& call) {
 void launch_gate_up_composed(Stream& stream, GateUpCall& call) {
   const frt_norm_gate_up_args& args = call.args;
   const int32_t width = args.gate_weight.rows;
-  Checks(FRT_OP_NORM_GATE_UP).pointer("gate", args.gate);
   call.gate.y = args.gate;
   const std::array<Product, 2> products = {call.gate, call.up};
   multiply(stream, products);
@@ -142,16 +124,7 @@ Product normed_product(const Args& args, const Weight& weight, void* y, int64_t 
 }
 
 void linear(Stream& stream, const frt_linear_args& args) {
-  const Checks check(FRT_OP_LINEAR);
-  check.dtype("x_dtype", args.x_dtype);
-  check.dtype("y_dtype", args.y_dtype);
-  check.at_least("rows", args.rows, 0);
-  check.require(args.accumulate <= 1, "accumulate", "is neither 0 nor 1");
-  check_weight(check, "weight", args.weight);
-  check.pointer("x", args.x);
-  check.pointer("y", args.y);
-  check.at_least("x_stride", args.x_stride, args.weight.cols);
-  check.at_least("y_stride", args.y_stride, args.weight.rows);
+  check_linear(Checks(FRT_OP_LINEAR), args, kWeightFormats);
   if (args.rows == 0) return;
   Product product{};
   product.x_dtype = args.x_dtype;
@@ -168,39 +141,21 @@ void linear(Stream& stream, const frt_linear_args& args) {
 }
 
 void norm_linears(Stream& stream, const frt_norm_linears_args& args) {
-  const Checks check(FRT_OP_NORM_LINEARS);
-  check.range("part_count", args.part_count, 1, FRT_LINEAR_GROUP_MAX);
-  check.pointer("parts", args.parts);
+  check_norm_linears(Checks(FRT_OP_NORM_LINEARS), args, kWeightFormats);
+  if (args.rows == 0) return;
   const int32_t cols = args.parts[0].weight.cols;
-  check_normed(check, args);
   std::array<Product, FRT_LINEAR_GROUP_MAX> products{};
   const auto count = static_cast<std::size_t>(args.part_count);
   for (std::size_t i = 0; i < count; ++i) {
     const frt_linear_part& part = args.parts[i];
-    const std::string name = "parts[" + std::to_string(i) + "]";
-    check_weight(check, (name + ".weight").c_str(), part.weight);
-    check.require(part.weight.cols == cols, (name + ".weight.cols").c_str(),
-                  "is " + std::to_string(part.weight.cols) + ", but the first part has " +
-                      std::to_string(cols));
-    check.pointer((name + ".y").c_str(), part.y);
-    check.at_least((name + ".y_stride").c_str(), part.y_stride, part.weight.rows);
     products[i] = normed_product(args, part.weight, part.y, part.y_stride);
   }
-  if (args.rows == 0) return;
   norm_before(stream, args, cols);
   multiply(stream, {products.data(), count});
 }
 
 void norm_gate_up(Stream& stream, const frt_norm_gate_up_args& args) {
-  const Checks check(FRT_OP_NORM_GATE_UP);
-  check_weight(check, "gate_weight", args.gate_weight);
-  check_weight(check, "up_weight", args.up_weight);
-  check.require(args.gate_weight.rows == args.up_weight.rows, "up_weight.rows",
-                "differs from gate_weight.rows");
-  check.require(args.gate_weight.cols == args.up_weight.cols, "up_weight.cols",
-                "differs from gate_weight.cols");
-  check.pointer("h", args.h);
-  check_normed(check, args);
+  check_norm_gate_up(Checks(FRT_OP_NORM_GATE_UP), args, kWeightFormats);
   if (args.rows == 0) return;
   const int32_t width = args.gate_weight.rows;
   norm_before(stream, args, args.gate_weight.cols);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The mixture-of-experts operators: their arguments are checked here and given to the first
-// variant that supports them (moe.hpp).
+// The mixture-of-experts operators: arguments are given to the first variant that supports them
+// (moe.hpp).
+#include <frt/ops/checks/moe.hpp>
+
 #include <bit>
-#include <frt/checks.hpp>
-#include <string>
 
 #include "../common/launch.cuh"
 #include "../common/weight.hpp"
@@ -12,120 +12,6 @@
 
 namespace frt::cuda {
 namespace {
-
-// ---- checks ----------------------------------------------------------------------------------
-
-void check_size(const Checks& check, const std::string& argument, int32_t value, int32_t expected) {
-  check.require(value == expected, argument.c_str(),
-                "is " + std::to_string(value) + ", expected " + std::to_string(expected));
-}
-
-void check_route(const frt_moe_route_args& args) {
-  const Checks check(FRT_OP_MOE_ROUTE);
-  check.at_least("rows", args.rows, 0);
-  check.positive("experts", args.experts);
-  check.range("experts_per_token", args.experts_per_token, 1, args.experts);
-  check.pointer("logits", args.logits);
-  check.pointer("ids", args.ids);
-  check.pointer("weights", args.weights);
-}
-
-void check_experts_args(const frt_moe_experts_args& args) {
-  const Checks check(FRT_OP_MOE_EXPERTS);
-  check.dtype("dtype", args.dtype);
-  check.at_least("rows", args.rows, 0);
-  check.positive("experts", args.experts);
-  check.range("experts_per_token", args.experts_per_token, 1, args.experts);
-  check.require(static_cast<int64_t>(args.rows) * args.experts_per_token <= INT32_MAX, "rows",
-                "times experts_per_token is more than 2^31");
-  check.pointer("x", args.x);
-  check.pointer("ids", args.ids);
-  check.pointer("weights", args.weights);
-  check.pointer("y", args.y);
-  check_expert_weight(check, "gate", args.gate);
-  check_expert_weight(check, "up", args.up);
-  check_expert_weight(check, "down", args.down);
-  check_size(check, "up.expert.rows", args.up.expert.rows, args.gate.expert.rows);
-  check_size(check, "up.expert.cols", args.up.expert.cols, args.gate.expert.cols);
-  check_size(check, "down.expert.rows", args.down.expert.rows, args.gate.expert.cols);
-  check_size(check, "down.expert.cols", args.down.expert.cols, args.gate.expert.rows);
-}
-
-void check_combine(const frt_moe_combine_args& args) {
-  const Checks check(FRT_OP_MOE_COMBINE);
-  check.dtype("dtype", args.dtype);
-  check.at_least("rows", args.rows, 0);
-  check.positive("width", args.width);
-  check.pointer("routed", args.routed);
-  check.pointer("shared", args.shared);
-  check.pointer("gate", args.gate);
-  check.pointer("y", args.y);
-}
-
-void check_shared(const Checks& check, const frt_moe_block_args& args) {
-  check_weight(check, "shared_gate_weight", args.shared_gate_weight);
-  check_weight(check, "shared_up_weight", args.shared_up_weight);
-  check_weight(check, "shared_down_weight", args.shared_down_weight);
-  check_weight(check, "shared_expert_gate", args.shared_expert_gate);
-  const int32_t inputs = args.router.cols, width = args.shared_gate_weight.rows;
-  check_size(check, "shared_gate_weight.cols", args.shared_gate_weight.cols, inputs);
-  check_size(check, "shared_up_weight.rows", args.shared_up_weight.rows, width);
-  check_size(check, "shared_up_weight.cols", args.shared_up_weight.cols, inputs);
-  check_size(check, "shared_down_weight.rows", args.shared_down_weight.rows, inputs);
-  check_size(check, "shared_down_weight.cols", args.shared_down_weight.cols, width);
-  check_size(check, "shared_expert_gate.rows", args.shared_expert_gate.rows, 1);
-  check_size(check, "shared_expert_gate.cols", args.shared_expert_gate.cols, inputs);
-  check.pointer("shared_hidden", args.shared_hidden);
-  check.pointer("shared_y", args.shared_y);
-  check.pointer("shared_scale", args.shared_scale);
-}
-
-frt_moe_route_args route_of(const frt_moe_block_args& args) {
-  frt_moe_route_args route{};
-  route.rows = args.rows;
-  route.experts = args.experts;
-  route.experts_per_token = args.experts_per_token;
-  route.normalise = args.normalise;
-  route.row_count = args.row_count;
-  route.logits = args.logits;
-  route.ids = args.ids;
-  route.weights = args.weights;
-  return route;
-}
-
-void check_block(const frt_moe_block_args& args) {
-  const Checks check(FRT_OP_MOE_BLOCK);
-  check.dtype("dtype", args.dtype);
-  check.at_least("rows", args.rows, 0);
-  check.pointer("x", args.x);
-  if (args.residual) {
-    check.dtype("residual_dtype", args.residual_dtype);
-    check.pointer("norm_weight", args.norm_weight);
-  } else {
-    check.require(!args.delta, "delta", "is given without residual");
-  }
-  check_weight(check, "router", args.router);
-  check_size(check, "router.rows", args.router.rows, args.experts);
-  check_size(check, "gate.expert.cols", args.gate.expert.cols, args.router.cols);
-  check.pointer("logits", args.logits);
-  check.at_least("shared_gate_weight.rows", args.shared_gate_weight.rows, 0);
-  if (args.shared_gate_weight.rows > 0) check_shared(check, args);
-  check_route(route_of(args));
-
-  frt_moe_experts_args experts{};
-  experts.dtype = args.dtype;
-  experts.rows = args.rows;
-  experts.experts = args.experts;
-  experts.experts_per_token = args.experts_per_token;
-  experts.x = args.x;
-  experts.ids = args.ids;
-  experts.weights = args.weights;
-  experts.gate = args.gate;
-  experts.up = args.up;
-  experts.down = args.down;
-  experts.y = args.y;
-  check_experts_args(experts);
-}
 
 // ---- the operators ---------------------------------------------------------------------------
 
@@ -170,12 +56,12 @@ void run_block(Stream& stream, const Variants<MoeBlock>& table, MoeBlock& block)
 }
 
 void moe_route(Stream& stream, const frt_moe_route_args& args) {
-  check_route(args);
+  check_moe_route(Checks(FRT_OP_MOE_ROUTE), args);
   launch_moe_route(stream, args);
 }
 
 void moe_experts(Stream& stream, const frt_moe_experts_args& args) {
-  check_experts_args(args);
+  check_moe_experts(Checks(FRT_OP_MOE_EXPERTS), args, kWeightFormats);
   MoeBlock block{};
   block.routed = true;
   frt_moe_block_args& made = block.args;
@@ -195,12 +81,12 @@ void moe_experts(Stream& stream, const frt_moe_experts_args& args) {
 }
 
 void moe_combine(Stream& stream, const frt_moe_combine_args& args) {
-  check_combine(args);
+  check_moe_combine(Checks(FRT_OP_MOE_COMBINE), args);
   launch_moe_combine(stream, args);
 }
 
 void moe_block(Stream& stream, const frt_moe_block_args& args) {
-  check_block(args);
+  check_moe_block(Checks(FRT_OP_MOE_BLOCK), args, kWeightFormats);
   MoeBlock block{};
   block.args = args;
   run_block(stream, kBlockTable, block);

@@ -20,7 +20,7 @@
 // may pick the other one.
 #include "sample.cuh"
 
-#include <frt/checks.hpp>
+#include <frt/ops/checks/sample.hpp>
 
 #include "../common/launch.cuh"
 #include "../common/pieces.hpp"
@@ -266,27 +266,14 @@ std::size_t cut(std::byte* memory, int64_t count, SampleWork& work) {
 
 void sample(Stream& stream, const frt_sample_args& args) {
   const Checks check(FRT_OP_SAMPLE);
-  check.positive("vocabulary", args.vocabulary);
-  check.sequences(args.sequences);
-  check.pointer("logits", args.logits);
-  check.at_least("stride", args.stride, args.vocabulary);
-  check.pointer("params", args.params);
-  if (args.mask) {
-    check.at_least("mask_stride", args.mask_stride,
-                   (static_cast<int64_t>(args.vocabulary) + 31) / 32);
-  }
-  if (args.bias) check.at_least("bias_stride", args.bias_stride, 1);
-  check.require(args.counts_stride % 4 == 0, "counts_stride", "is not a multiple of 4");
-  check.require(args.pending_stride % 4 == 0, "pending_stride", "is not a multiple of 4");
-  check.pointer("ids", args.ids);
-  check.require(!args.fed || !args.pending, "pending",
-                "is given with fed; accept_tokens writes it");
+  check_sample(check, args);
   const int64_t count = static_cast<int64_t>(args.sequences.count) * rows_drawn(args);
   SampleWork work{};
   work.chunks = static_cast<int>(ceil_div(args.vocabulary, kSurveyChunk));
   work.padded = ceil_div(args.vocabulary, 4) * 4;
-  check.require(count * work.chunks <= INT32_MAX, "sequences.count",
-                "times vocabulary is more than 2^42");
+  if (count * work.chunks > INT32_MAX) {
+    check.unsupported("sequences.count", "times vocabulary is 2^42 or more");
+  }
   cut(static_cast<std::byte*>(stream.scratch(cut(nullptr, count, work))), count, work);
 
   launch(stream, {dim3(static_cast<unsigned>(count * work.chunks)), kSurveyThreads}, survey_kernel,

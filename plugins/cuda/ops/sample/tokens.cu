@@ -7,9 +7,7 @@
 //
 // count_tokens: one block per sequence, so that a barrier is all that orders the beginning of a
 // request before its first tokens.
-#include <frt/ops/sample.h>
-
-#include <frt/checks.hpp>
+#include <frt/ops/checks/sample.hpp>
 
 #include "../common/launch.cuh"
 #include "../common/numbers.cuh"
@@ -66,14 +64,10 @@ __global__ void __launch_bounds__(kThreads)
 
 void argmax(Stream& stream, const frt_argmax_args& args) {
   const Checks check(FRT_OP_ARGMAX);
-  check.positive("rows", args.rows);
-  check.positive("width", args.width);
-  check.pointer("logits", args.logits);
-  check.at_least("stride", args.stride, args.width);
-  check.pointer("ids", args.ids);
+  check_argmax(check, args);
   const auto chunks = static_cast<int>(ceil_div(args.width, kChunk));
   const int64_t blocks = static_cast<int64_t>(args.rows) * chunks;
-  check.require(blocks <= INT32_MAX, "rows", "times width is more than 2^42");
+  if (blocks > INT32_MAX) check.unsupported("rows", "times width is 2^42 or more");
   auto* keys =
       static_cast<uint64_t*>(stream.scratch(static_cast<std::size_t>(blocks) * sizeof(uint64_t)));
   launch(stream, {dim3(static_cast<unsigned>(blocks)), kThreads}, argmax_chunks, args, chunks,
@@ -124,13 +118,7 @@ __global__ void __launch_bounds__(kCountThreads) count_kernel(const frt_count_to
 }
 
 void count_tokens(Stream& stream, const frt_count_tokens_args& args) {
-  const Checks check(FRT_OP_COUNT_TOKENS);
-  check.range("generated", args.generated, 0, 1);
-  check.sequences(args.sequences);
-  check.pointer("ids", args.ids);
-  check.positive("vocabulary", args.vocabulary);
-  check.pointer("counts", args.counts);
-  check.require(args.slot_stride % 4 == 0, "slot_stride", "is not a multiple of 4");
+  check_count_tokens(Checks(FRT_OP_COUNT_TOKENS), args);
   launch(stream, {dim3(static_cast<unsigned>(args.sequences.count)), kCountThreads}, count_kernel,
          args);
 }
@@ -161,16 +149,7 @@ __global__ void __launch_bounds__(kFewThreads) accept_kernel(const frt_accept_to
 }
 
 void accept_tokens(Stream& stream, const frt_accept_tokens_args& args) {
-  const Checks check(FRT_OP_ACCEPT_TOKENS);
-  check.sequences(args.sequences);
-  check.at_least("stop_count", args.stop_count, 0);
-  check.pointer("fed", args.fed);
-  check.pointer("drawn", args.drawn);
-  if (args.stop_count > 0) check.pointer("stops", args.stops);
-  check.pointer("accepted", args.accepted);
-  check.pointer("committed", args.committed);
-  check.pointer("pending", args.pending);
-  check.require(args.pending_stride % 4 == 0, "pending_stride", "is not a multiple of 4");
+  check_accept_tokens(Checks(FRT_OP_ACCEPT_TOKENS), args);
   const auto blocks = static_cast<unsigned>(ceil_div(args.sequences.count, kFewThreads));
   launch(stream, {dim3(blocks), kFewThreads}, accept_kernel, args);
 }
@@ -186,14 +165,7 @@ __global__ void __launch_bounds__(kFewThreads) chain_kernel(const frt_chain_toke
 }
 
 void chain_tokens(Stream& stream, const frt_chain_tokens_args& args) {
-  const Checks check(FRT_OP_CHAIN_TOKENS);
-  check.sequences(args.sequences);
-  check.require(args.sequences.rows == 1, "sequences.rows", "is not 1");
-  check.positive("stride", args.stride);
-  check.range("column", args.column, 0, args.stride - 1);
-  check.pointer("ids", args.ids);
-  check.pointer("candidates", args.candidates);
-  check.pointer("position_out", args.position_out);
+  check_chain_tokens(Checks(FRT_OP_CHAIN_TOKENS), args);
   const auto blocks = static_cast<unsigned>(ceil_div(args.sequences.count, kFewThreads));
   launch(stream, {dim3(blocks), kFewThreads}, chain_kernel, args);
 }

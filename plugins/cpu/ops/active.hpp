@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// checks.hpp - what every operator does with its arguments: the checks of `prepare`
-// (frt/checks.hpp) and the counts that are read when the work runs.
+// active.hpp - how much there is to do, read when the work runs.
 #pragma once
 
 #include <frt/ops/sequences.h>
-#include <frt/checks.hpp>
 
 #include <cstdint>
 
