@@ -12,6 +12,12 @@ set(FRT_CUDA AUTO CACHE STRING "Build the CUDA backend: AUTO, ON or OFF")
 set_property(CACHE FRT_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(FRT_CUDA_ARCHS "89;90a;110a;120a;121a" CACHE STRING "Architectures, one plugin each")
 option(FRT_CUDA_FAST_COMPILE "Compile device code quickly, without most optimisations" OFF)
+foreach(arch IN LISTS FRT_CUDA_ARCHS)
+  if(NOT arch MATCHES "^[0-9]+a?$")
+    message(FATAL_ERROR "FRT_CUDA_ARCHS has ${arch}: use a number, with \"a\" for the instructions of exactly that "
+                        "architecture, such as 89 or 120a; code of a family (f) would lack them without a word")
+  endif()
+endforeach()
 
 set(FRT_CUDA_FOUND OFF)
 if(NOT FRT_CUDA STREQUAL "OFF")

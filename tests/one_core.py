@@ -3,26 +3,39 @@
 import fcntl
 import os
 
-_held = None
+
+def _lock(path):
+    """A descriptor, or nothing where another test has it."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(file)
+        return None
+    return file
 
 
 def take():
-    """A core that no other test has, until this one ends; the one that this runs on where all are taken, or for a test
-    that mostly waits (FRT_TEST_CORES is `shared`)."""
-    global _held
+    """FRT_TEST_CORES is a folder. A core is two places in it, files that are locked until their test ends. A test that
+    computes takes both places of a core; one that mostly waits (FRT_TEST_SHARES_CORE) takes one, beside another such test
+    where there is one. Where no core has what it takes, it stays on all."""
     folder = os.environ.get("FRT_TEST_CORES")
     if not folder:
         return
-    if folder != "shared":
+    needed = 1 if os.environ.get("FRT_TEST_SHARES_CORE") else 2
+    with open(os.path.join(folder, "choosing"), "a", encoding="utf-8") as choosing:
+        fcntl.flock(choosing, fcntl.LOCK_EX)  # one test at a time
+        best, unused = None, []
         for core in sorted(os.sched_getaffinity(0)):
-            file = open(os.path.join(folder, str(core)), "a", encoding="utf-8")
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                file.close()
-                continue
-            _held = file
-            os.sched_setaffinity(0, {core})
-            return
-    with open("/proc/self/stat", encoding="utf-8") as stat:
-        os.sched_setaffinity(0, {int(stat.read().rsplit(")", 1)[1].split()[36])})
+            places = [_lock(os.path.join(folder, f"{core}.{place}")) for place in (0, 1)]
+            free = [place for place in places if place is not None]
+            if len(free) >= needed and (best is None or len(free) < len(best[1])):
+                unused += best[1] if best else []
+                best = (core, free)
+            else:
+                unused += free
+        if best:
+            unused += best[1][needed:]  # the rest stays locked until this test ends
+            os.sched_setaffinity(0, {best[0]})
+        for place in unused:
+            os.close(place)

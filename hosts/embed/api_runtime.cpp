@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C functions of versions, runtimes and models: arguments are checked, handles become objects,
-// exceptions become codes.
+// The C functions of versions, runtimes, devices and models: arguments are checked, handles become
+// objects, exceptions become codes.
 #include <frt/core/capsules.hpp>
 #include <frt/core/exec_table.hpp>
 #include <frt/core/state.hpp>
@@ -63,7 +63,7 @@ frt_status frt_runtime_open(const frt_runtime_options* options, frt_runtime* run
   return api_call(error, [&](Call& now) {
     required(runtime, "runtime");
     const auto given = read_table<frt_runtime_options>(options, kCaller);
-    require_flags(given.flags, FRT_RUNTIME_TRY_PLUGINS);
+    require_flags(given.flags, FRT_RUNTIME_TRY_PLUGINS | FRT_RUNTIME_ALL_DEVICES);
     const auto log = std::make_shared<core::Log>(log_options(given));
     now.work_for(log);
     // The findings about a manifest can be longer than an error record.
@@ -104,6 +104,39 @@ frt_status frt_runtime_model_at(frt_runtime runtime, uint32_t index, frt_runtime
          frt_runtime_model{0, 0, spec.name.c_str(), spec.plugin().c_str(), spec.device().c_str(),
                            spec.checkpoint().c_str()},
          "frt_runtime_model");
+  });
+}
+
+frt_status frt_device_open(frt_runtime runtime, const char* name, frt_device* device,
+                           frt_error* error) {
+  return api_call(error, [&](Call& now) {
+    required(device, "device");
+    *device = new_handle<frt_device>(now.object<Runtime>(runtime)->open_device(name));
+  });
+}
+
+frt_status frt_device_close(frt_device device) {
+  return guard(nullptr, [&] { take_object<OpenDevice>(device); });
+}
+
+frt_status frt_device_tables_of(frt_device device, frt_device_tables* tables, frt_error* error) {
+  return api_call(error, [&](Call& now) {
+    const core::RuntimeDevice& opened = now.object<OpenDevice>(device)->device().opened();
+    give(tables,
+         frt_device_tables{0, 0, opened.spec->name.c_str(), opened.context, core::exec_table()},
+         "frt_device_tables");
+  });
+}
+
+frt_status frt_device_extension(frt_device device, const char* id, const void** table,
+                                frt_error* error) {
+  return api_call(error, [&](Call& now) {
+    (void)now.object<OpenDevice>(device);
+    required(id, "id");
+    required(table, "table");
+    const void* found = core::core_table(id);
+    if (!found) throw Error(FRT_ERR_NOT_FOUND, std::string("core has no table '") + id + "'");
+    *table = found;
   });
 }
 

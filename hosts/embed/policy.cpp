@@ -17,7 +17,8 @@ constexpr std::string_view kNoise = "noise";
 }  // namespace
 
 Policy::Policy(const std::shared_ptr<Instance>& instance)
-    : lease_(instance),
+    : instance_(instance),
+      lease_(instance->device()),
       model_(instance->device().context(), instance->made().table, instance->made().handle,
              instance->name(), instance->plugin()) {
   const auto turn = device().turn();

@@ -26,9 +26,7 @@ class Policy : public std::enable_shared_from_this<Policy> {
   Policy(const Policy&) = delete;
   Policy& operator=(const Policy&) = delete;
 
-  const std::shared_ptr<core::Log>& log_owner() const noexcept {
-    return lease_.instance()->log_owner();
-  }
+  const std::shared_ptr<core::Log>& log_owner() const noexcept { return instance_->log_owner(); }
   frt_policy_facts facts() const noexcept;
   // `observation` is one that frt::read_observation took.
   void observe(const frt_observation& observation);
@@ -48,10 +46,11 @@ class Policy : public std::enable_shared_from_this<Policy> {
     host::GuidanceStrengths strengths;
   };
 
-  Device& device() const noexcept { return lease_.instance()->device(); }
+  Device& device() const noexcept { return instance_->device(); }
   void require_observation() const;
 
-  PolicyLease lease_;
+  std::shared_ptr<Instance> instance_;
+  SharedLease lease_;
   host::PolicyModel model_;
   std::unique_ptr<host::PolicyRunner> runner_;
   Settings settings_;

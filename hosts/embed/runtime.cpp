@@ -128,13 +128,30 @@ Runtime::Runtime(std::shared_ptr<core::Log> log, const frt_runtime_options& opti
       services_(*log_, progress_sink(options)) {
   core::Manifest manifest = read_manifest(loader_, options);
   loader_.warn_of_rejected_plugins();
-  runtime_ = std::make_unique<core::Runtime>(std::move(manifest), registry_, services_);
+  const bool all_devices = (options.flags & FRT_RUNTIME_ALL_DEVICES) != 0;
+  runtime_ = std::make_unique<core::Runtime>(std::move(manifest), registry_, services_,
+                                             core::RuntimeOptions{.all_devices = all_devices});
   std::vector<std::string> used;
   for (const core::ModelSpec& model : runtime_->manifest().models) used.push_back(model.device());
   for (const core::DeviceSpec& device : runtime_->manifest().devices) {
-    if (std::ranges::find(used, device.name) == used.end()) continue;  // is not open
+    const bool open = all_devices || std::ranges::find(used, device.name) != used.end();
+    if (!open) continue;
     devices_.push_back(std::make_unique<Device>(runtime_->device(device.name)));
   }
+}
+
+Device& Runtime::device(const char* name) const {
+  std::string names;
+  for (const auto& device : devices_) {
+    if (name && device->opened().spec->name == name) return *device;
+    names += (names.empty() ? "" : ", ") + device->opened().spec->name;
+  }
+  if (!name && devices_.size() == 1) return *devices_.front();
+  const std::string there = names.empty() ? "no device is open; FRT_RUNTIME_ALL_DEVICES opens "
+                                            "those that no model uses"
+                                          : "open are: " + names;
+  if (!name) throw Error(FRT_ERR_INVALID_ARGUMENT, "name a device; " + there);
+  throw Error(FRT_ERR_NOT_FOUND, "no device '" + std::string(name) + "' is open; " + there);
 }
 
 std::string Runtime::model_name(const char* name) const {
@@ -185,6 +202,11 @@ std::shared_ptr<Policy> Runtime::policy(const std::string& name) {
   return policy;
 }
 
+std::shared_ptr<OpenDevice> Runtime::open_device(const char* name) {
+  const std::lock_guard lock(setup_);
+  return std::make_shared<OpenDevice>(shared_from_this(), device(name));
+}
+
 // ---- models ----
 
 Instance::Instance(std::shared_ptr<Runtime> runtime, const std::string& name)
@@ -219,10 +241,11 @@ EngineLease::EngineLease(std::shared_ptr<Instance> instance) : instance_(std::mo
   device.require_no_engine();
   const auto turn = device.turn();
   const std::lock_guard lock(device.mutex_);
-  if (device.policies_ > 0) {
+  if (device.shared_ > 0) {
     throw Error(FRT_ERR_BAD_STATE, "device '" + device.opened().spec->name +
-                                       "' has an open policy, and a language model drives its "
-                                       "device alone; close the policy first, or give '" +
+                                       "' has an open policy or is open itself, and a language "
+                                       "model drives its device alone; close these first, or give "
+                                       "'" +
                                        instance_->name() + "' a device of its own");
   }
   device.leaving_.reserve(instance_->runtime().manifest().models.size());
@@ -243,16 +266,15 @@ EngineLease::~EngineLease() {
   device.freed_.notify_all();
 }
 
-PolicyLease::PolicyLease(std::shared_ptr<Instance> instance) : instance_(std::move(instance)) {
-  Device& device = instance_->device();
-  device.require_no_engine();
-  const std::lock_guard lock(device.mutex_);
-  ++device.policies_;
+SharedLease::SharedLease(Device& device) : device_(device) {
+  device_.require_no_engine();
+  const std::lock_guard lock(device_.mutex_);
+  ++device_.shared_;
 }
 
-PolicyLease::~PolicyLease() {
-  const std::lock_guard lock(instance_->device().mutex_);
-  --instance_->device().policies_;
+SharedLease::~SharedLease() {
+  const std::lock_guard lock(device_.mutex_);
+  --device_.shared_;
 }
 
 }  // namespace frt::embed

@@ -26,6 +26,7 @@ namespace frt::embed {
 
 class Instance;
 class Lm;
+class OpenDevice;
 class Policy;
 
 class Device {
@@ -47,7 +48,7 @@ class Device {
  private:
   friend class EngineLease;
   friend class Instance;
-  friend class PolicyLease;
+  friend class SharedLease;
 
   const core::RuntimeDevice& opened_;
   Context context_;
@@ -58,7 +59,7 @@ class Device {
   std::string engine_;  // the model whose engine drives it
   bool owned_ = false;
   std::weak_ptr<void> owner_;
-  uint32_t policies_ = 0;
+  uint32_t shared_ = 0;  // who takes turns on it
   std::vector<core::RuntimeModel> leaving_;
 };
 
@@ -80,8 +81,11 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   std::shared_ptr<Instance> instance(const std::string& name);
   std::shared_ptr<Lm> lm(const std::string& name, const frt_lm_options& options);
   std::shared_ptr<Policy> policy(const std::string& name);
+  // NULL: the only open one. Throws FRT_ERR_NOT_FOUND, FRT_ERR_INVALID_ARGUMENT.
+  std::shared_ptr<OpenDevice> open_device(const char* name);
 
  private:
+  Device& device(const char* name) const;
   std::shared_ptr<Instance> instance_locked(const std::string& name);
 
   std::shared_ptr<core::Log> log_;
@@ -135,19 +139,34 @@ class EngineLease {
   std::shared_ptr<Instance> instance_;
 };
 
-// The right of one policy to take turns on a device.
-class PolicyLease {
+// The right to take turns on a device: of a policy, of an open device.
+class SharedLease {
  public:
-  // Throws FRT_ERR_BAD_STATE if an engine drives the device.
-  explicit PolicyLease(std::shared_ptr<Instance> instance);
-  ~PolicyLease();
-  PolicyLease(const PolicyLease&) = delete;
-  PolicyLease& operator=(const PolicyLease&) = delete;
-
-  const std::shared_ptr<Instance>& instance() const noexcept { return instance_; }
+  // Throws FRT_ERR_BAD_STATE if an engine drives the device, which outlives this object.
+  explicit SharedLease(Device& device);
+  ~SharedLease();
+  SharedLease(const SharedLease&) = delete;
+  SharedLease& operator=(const SharedLease&) = delete;
 
  private:
-  std::shared_ptr<Instance> instance_;
+  Device& device_;
+};
+
+// A device that a program works on itself.
+class OpenDevice {
+ public:
+  static constexpr const char* kNoun = "device";
+
+  OpenDevice(std::shared_ptr<Runtime> runtime, Device& device)
+      : runtime_(std::move(runtime)), device_(device), lease_(device) {}
+
+  const std::shared_ptr<core::Log>& log_owner() const noexcept { return runtime_->log_owner(); }
+  const Device& device() const noexcept { return device_; }
+
+ private:
+  std::shared_ptr<Runtime> runtime_;
+  Device& device_;
+  SharedLease lease_;
 };
 
 }  // namespace frt::embed

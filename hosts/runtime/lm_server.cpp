@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 #include <utility>
 
 #include "net/address.hpp"
@@ -58,7 +59,7 @@ LmServer::LmServer(core::Log& log, const core::Manifest& manifest, HttpSettings 
 }
 
 LmServer::~LmServer() {
-  stop();
+  keep();
 }
 
 std::string LmServer::address() const {
@@ -123,6 +124,15 @@ void LmServer::drain() {
   server_->drain(kLastWords);
 }
 
+void LmServer::wait_for_files() const {
+  const auto moves = [](const auto& each) {
+    return each->registry && each->registry->moves_files();
+  };
+  while (std::ranges::any_of(served_, moves)) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
 // Clients first, then what works for them, then the models: nobody is told of what is gone.
 void LmServer::stop() {
   if (!server_) return;
@@ -134,6 +144,14 @@ void LmServer::stop() {
   }
   for (const auto& each : served_) each->engine->drain();
   service_.reset();
+  for (const auto& each : served_) {
+    each->shown.reset();
+    each->engine.reset();
+  }
+}
+
+void LmServer::keep() {
+  stop();
   served_.clear();
 }
 

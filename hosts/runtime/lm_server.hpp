@@ -30,7 +30,7 @@ class LmServer {
   // contradict the manifest.  [setup]
   // `log` and `manifest` outlive it.
   LmServer(core::Log& log, const core::Manifest& manifest, HttpSettings settings);
-  ~LmServer();  // stop()
+  ~LmServer();  // keep()
   LmServer(const LmServer&) = delete;
   LmServer& operator=(const LmServer&) = delete;
 
@@ -58,8 +58,14 @@ class LmServer {
   // Refuses new requests and lets answers end for drain_s, then ends them with an error by which
   // their clients send the request again; once.
   void drain();
-  // drain(), then ends what works for clients. Nothing of a model is used from then on.
+  // After drain(): waits until no file of a capsule is being read or written. No plugin takes part
+  // in that.
+  void wait_for_files() const;
+  // drain(), then ends what works for clients, and the engines.
   void stop();
+  // stop(), then waits until the capsules on their way to the disk are there. Nothing of a model is
+  // used from then on.
+  void keep();
 
  private:
   struct Served {

@@ -33,8 +33,9 @@ FeatureSet features_of(const FeatureFacts& facts) {
   if (facts.code_exact && facts.code == facts.capability) {
     if (facts.code == 90) set |= feature::kWgmma;
     if (facts.code >= 100 && facts.code < 120) set |= feature::kTcgen05;
-    // sm_100 to sm_110 multiply FP4 in tensor memory alone.
-    if (facts.code >= 120) set |= feature::kFp4Mma;
+    // sm_100 to sm_110 multiply FP4 in tensor memory alone. What comes later is named when the code
+    // for it is there (ops/common/arch.cuh).
+    if (facts.code == 120 || facts.code == 121) set |= feature::kFp4Mma;
   }
   if (facts.cooperative) set |= feature::kCoResident;
   if (facts.activations == ActivationRounding::kFp8) set |= feature::kFp8Activations;

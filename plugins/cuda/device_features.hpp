@@ -33,7 +33,7 @@ enum class ActivationRounding : uint8_t { kExact, kFp8, kFp4 };
 // What the hardware and the compiled code say.
 struct FeatureFacts {
   int code = 0;              // the plugin's architecture: 90 for sm_90a
-  bool code_exact = false;   // it has machine code of an "a" or "f" architecture
+  bool code_exact = false;   // it has machine code of an "a" architecture
   int capability = 0;        // of the device: 90 for 9.0
   bool cooperative = false;  // cudaDevAttrCooperativeLaunch
   ActivationRounding activations = ActivationRounding::kExact;

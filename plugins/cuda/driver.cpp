@@ -59,8 +59,7 @@ DriverState ask_driver() {
 }
 
 bool is_exact(const PluginCode& code) {
-  const char last = std::string_view(code.machine).back();
-  return last == 'a' || last == 'f';
+  return std::string_view(code.machine).ends_with('a');
 }
 
 std::string version_text(int version) {

@@ -26,7 +26,7 @@ struct PluginCode {
   const char* machine;  // "sm_90a": machine code, for 9.0
 };
 
-// Whether the machine code is of an "a" or "f" architecture, whose instructions others lack.  [any]
+// Whether the machine code is of an "a" architecture, whose instructions others lack.  [any]
 bool is_exact(const PluginCode& code);
 
 // What the CUDA runtime says about the machine.

@@ -31,7 +31,7 @@ constexpr PluginCode kCode = {"frt.cuda.sm" FRT_CUDA_ARCH_TEXT, FRT_CUDA_ARCH,
 constexpr frt_config_option kDeviceOptions[] = {
     {"activations", FRT_CONFIG_ENUM, FRT_OPTION_NUMERICS, "exact", "exact|fp8|fp4", 0, 0,
      "fp8, fp4: products of many rows with FP8 (NVFP4) weights round their activations to FP8 "
-     "(NVFP4), too: faster prefill, less exact"},
+     "(NVFP4), too, but for those in plugins/cuda/README.md: faster prefill, less exact"},
 };
 constexpr frt_config_schema_v1 kSchema = config_schema(kNoOptions, kDeviceOptions);
 

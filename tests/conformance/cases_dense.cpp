@@ -151,11 +151,13 @@ void dense(Case& c, frt_dtype x_dtype, frt_dtype y_dtype, const Packing& packing
                           args.y = at(y);
                           args.y_stride = y_stride;
                         });
-  c.compare_range(y, 0, active(shape) * y_stride, tolerance_of(y_dtype));
+  const Case::Range computed{0, active(shape) * y_stride};
+  c.compare_rounded(y, {&computed, 1}, y_stride, tolerance_of(y_dtype), c.may_round(x, weight),
+                    kFp4);
 }
 
 void norm_dense(Case& c, frt_dtype x_dtype, frt_dtype dtype, const Norm& kind, const Shape& shape,
-                int32_t part_count) {
+                int32_t part_count, const Packing& packing) {
   Tensor& x = c.normal("x", x_dtype, static_cast<int64_t>(shape.rows) * shape.inputs, 2.0f);
   const NormTensors norm(c, kind, shape.inputs, 5);
   Tensor& normed = c.output("normed", dtype, static_cast<int64_t>(shape.rows) * shape.inputs);
@@ -170,13 +172,13 @@ void norm_dense(Case& c, frt_dtype x_dtype, frt_dtype dtype, const Norm& kind, c
     const int32_t outputs = shape.outputs + 8 * i;
     const int64_t stride = outputs + 4 * i;
     const std::string name = "part " + std::to_string(i);
-    parts.push_back({c.weight(name, plain(dtype), outputs, shape.inputs),
+    parts.push_back({c.weight(name, packing, outputs, shape.inputs),
                      &c.normal(name + " bias", FRT_DTYPE_F32, outputs, 0.5f),
                      &c.output(name + " y", dtype, shape.rows * stride), stride});
   }
   std::vector<frt_dense_part> list[2];
   c.run<frt_norm_dense_args>(
-      FRT_OP_NORM_DENSE, types_of(dtype, dtype), plain(dtype).format,
+      FRT_OP_NORM_DENSE, types_of(dtype, dtype), packing.format,
       [&](frt_norm_dense_args& args, const At& at) {
         args.x_dtype = x_dtype;
         args.dtype = dtype;
@@ -198,7 +200,9 @@ void norm_dense(Case& c, frt_dtype x_dtype, frt_dtype dtype, const Norm& kind, c
         args.parts = own.data();
       });
   for (const Part& part : parts) {
-    c.compare_range(*part.y, 0, active(shape) * part.stride, tolerance_of(dtype));
+    const Case::Range computed{0, active(shape) * part.stride};
+    c.compare_rounded(*part.y, {&computed, 1}, part.stride, tolerance_of(dtype),
+                      c.may_round(normed, part.weight), kFp4Gated);
   }
 }
 
@@ -341,7 +345,7 @@ void add_dense_cases(Suite& suite) {
           for (const int32_t parts : {1, 2}) {
             suite.add(FRT_OP_NORM_DENSE + types + norm.name + " " + text(s) + " parts " +
                           std::to_string(parts),
-                      [=](Case& c) { norm_dense(c, residual, x, norm, s, parts); });
+                      [=](Case& c) { norm_dense(c, residual, x, norm, s, parts, plain(x)); });
           }
           suite.add(FRT_OP_NORM_GEGLU + types + norm.name + " " + text(s),
                     [=](Case& c) { norm_geglu(c, residual, x, norm, s); });
@@ -349,6 +353,18 @@ void add_dense_cases(Suite& suite) {
       }
     }
   }
+  // GEMMs of quantised weights, whose sums are finished by a kernel of their own.
+  const Packing nvfp4 = {"nvfp4", kWeightNvfp4};
+  for (const std::size_t i : {0u, 5u, 6u}) {
+    for (const Shape& s : {Shape{130, 256, 136}, {300, 192, 131, 270}}) {
+      suite.add(
+          FRT_OP_DENSE + std::string(" gemm bf16 bf16 nvfp4 ") + kAround[i].name + " " + text(s),
+          [=](Case& c) { dense(c, FRT_DTYPE_BF16, FRT_DTYPE_BF16, nvfp4, kAround[i], s); });
+    }
+  }
+  suite.add(FRT_OP_NORM_DENSE " gemm bf16 bf16 nvfp4", [=](Case& c) {
+    norm_dense(c, FRT_DTYPE_BF16, FRT_DTYPE_BF16, kNorms[2], {130, 256, 136}, 2, nvfp4);
+  });
   suite.add(FRT_OP_DENSE " refusals", dense_refusals);
 }
 

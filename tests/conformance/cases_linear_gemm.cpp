@@ -100,9 +100,8 @@ void norm_linears(Case& c, frt_dtype dtype, int32_t rows, int32_t inputs,
   c.compare(x, tolerance_of(dtype));
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const Rounding rounding = c.may_round(x, weights[i]);
-    c.compare(*outputs[i], rounding == Rounding::kFp8   ? kFp8
-                           : rounding == Rounding::kFp4 ? kFp4
-                                                        : tolerance_of(dtype));
+    c.compare_rounded(*outputs[i], parts[i].second, tolerance_of(dtype), rounding,
+                      rounding == Rounding::kFp8 ? kFp8 : kFp4);
   }
 }
 
@@ -124,9 +123,8 @@ void norm_gate_up(Case& c, frt_dtype dtype, int32_t rows, int32_t inputs, int32_
                                  args.h = at(h);
                                });
   const Rounding rounding = c.may_round(x, gate_weight);
-  c.compare(h, rounding == Rounding::kFp8   ? kFp8
-               : rounding == Rounding::kFp4 ? kFp4Gated
-                                            : tolerance_of(dtype));
+  c.compare_rounded(h, width, tolerance_of(dtype), rounding,
+                    rounding == Rounding::kFp8 ? kFp8Gated : kFp4Gated);
 }
 
 std::string types(frt_dtype x, frt_dtype y) {
@@ -194,10 +192,24 @@ void add_linear_gemm_cases(Suite& suite) {
                 norm_linears(c, dtype, 130, 256,
                              {{all[0], 96}, {all[2], 160}, {all[9], 48}, {all[6], 33}});
               });
+    // Several products of one x that may be rounded, beside one that may not.
     for (const Packing& packing : all_packings()) {
-      suite.add(
-          std::string(FRT_OP_NORM_GATE_UP) + " gemm " + dtype_name(dtype) + " " + packing.name,
-          [=](Case& c) { norm_gate_up(c, dtype, 70, 160, 96, packing); });
+      if (packing.format == kWeightBf16 || packing.format == kWeightF32) continue;
+      suite.add(std::string(FRT_OP_NORM_LINEARS) + " gemm " + dtype_name(dtype) + " several " +
+                    packing.name,
+                [=](Case& c) {
+                  norm_linears(c, dtype, 130, 256,
+                               {{packing, 256}, {bf16, 48}, {packing, 131}, {packing, 48}});
+                });
+    }
+    for (const Packing& packing : all_packings()) {
+      for (const auto& [rows, inputs] : {std::pair{70, 160}, {130, 256}}) {
+        suite.add(std::string(FRT_OP_NORM_GATE_UP) + " gemm " + dtype_name(dtype) + " " +
+                      packing.name + " " + std::to_string(rows) + "x96x" + std::to_string(inputs),
+                  [=, rows = rows, inputs = inputs](Case& c) {
+                    norm_gate_up(c, dtype, rows, inputs, 96, packing);
+                  });
+      }
     }
   }
 }

@@ -529,22 +529,28 @@ void Case::compare(const Tensor& tensor, Tolerance tolerance, Untouched untouche
 void Case::compare_range(const Tensor& tensor, int64_t first, int64_t count, Tolerance tolerance,
                          Untouched untouched) {
   const Range all{first, count};
-  compare_ranges(tensor, {&all, 1}, tolerance, untouched);
+  compare_ranges(tensor, {&all, 1}, 0, tolerance, untouched);
 }
 
-void Case::compare_rounded(const Tensor& tensor, std::span<const Range> ranges, Tolerance tolerance,
-                           Rounding rounding, Tolerance rounded) {
+void Case::compare_rounded(const Tensor& tensor, std::span<const Range> ranges, int64_t width,
+                           Tolerance tolerance, Rounding rounding, Tolerance rounded) {
   try {
     for (const Range& one : ranges) compare_range(tensor, one.first, one.count, tolerance);
   } catch (const Error&) {
-    if (rounding != Rounding::kFp4) throw;
-    compare_ranges(tensor, ranges, rounded, Untouched::kLeave);
+    if (rounding == Rounding::kNone) throw;
+    compare_ranges(tensor, ranges, width, rounded, Untouched::kLeave);
     has_rounded_ = true;
   }
 }
 
-void Case::compare_ranges(const Tensor& tensor, std::span<const Range> ranges, Tolerance tolerance,
-                          Untouched untouched) {
+void Case::compare_rounded(const Tensor& tensor, int64_t width, Tolerance tolerance,
+                           Rounding rounding, Tolerance rounded) {
+  const Range all{0, tensor.count};
+  compare_rounded(tensor, {&all, 1}, width, tolerance, rounding, rounded);
+}
+
+void Case::compare_ranges(const Tensor& tensor, std::span<const Range> ranges, int64_t width,
+                          Tolerance tolerance, Untouched untouched) {
   const std::size_t size = tensor.dtype == FRT_DTYPE_F4_E2M1 ? 1 : dtype_bits(tensor.dtype) / 8;
   const auto poisoned = [&](int side, int64_t i) {
     const std::byte* at = tensor.result[side].data() + static_cast<std::size_t>(i) * size;
@@ -602,6 +608,22 @@ void Case::compare_ranges(const Tensor& tensor, std::span<const Range> ranges, T
       fail(where(i) + " is " + std::to_string(out) + ", expected " + std::to_string(expected));
     }
   });
+  if (width == 0 || tolerance.row == 0) return;
+  for (const Range& one : ranges) {
+    for (int64_t row = one.first / width; row < (one.first + one.count) / width; ++row) {
+      double off = 0, all = 0;
+      for (int64_t i = row * width; i < (row + 1) * width; ++i) {
+        if (poisoned(1, i)) continue;
+        const double expected = value(tensor, 1, i);
+        if (!std::isfinite(expected)) continue;
+        off += std::pow(value(tensor, 0, i) - expected, 2);
+        all += expected * expected;
+      }
+      if (off <= all * tolerance.row * tolerance.row) continue;
+      fail("row " + std::to_string(row) + " of " + tensor.name + ": relative error " +
+           std::to_string(std::sqrt(off / all)) + ", allowed " + std::to_string(tolerance.row));
+    }
+  }
 }
 
 }  // namespace frt::conformance

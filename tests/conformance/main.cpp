@@ -200,8 +200,8 @@ int main(int argc, char** argv) {
                "no such operator");
   app.add_option("--activations", activations,
                  "fp8, fp4: the plugin rounds activations to that in products of many rows with "
-                 "FP8 (NVFP4) weights (with --set activations=...), which must show; for cases of "
-                 "`linear/1 gemm` and, for fp4, of `moe_`")
+                 "FP8 (NVFP4) weights (with --set activations=...), which must show; for the cases "
+                 "of ` gemm` and, for fp4, of `moe_`")
       ->check(CLI::IsMember({"fp8", "fp4"}));
   app.add_option("--repeat", choice.repeat, "Each case so often, one after the other")
       ->check(CLI::PositiveNumber);

@@ -44,6 +44,7 @@ SPOILED = {
 DECLINED, DECLINED_CASES = "frt.lag_rows/1", "_rows/1 "
 PEERS = "copies between two devices"
 WORDS = "words of a call that failed"
+EXPERTS = "frt.moe_experts/1 bf16 nvfp4 200 rows 2/3"
 # What is unlike the CPU, cases, options, the exit status, and what the program says.
 ANSWERS = [
     # FRT_ERR_UNSUPPORTED always, and to wrong arguments.
@@ -51,6 +52,9 @@ ANSWERS = [
     ({"FRT_UNSUPPORTED": DECLINED}, DECLINED_CASES, ["--strict"], 1, "not supported: frt.lag_rows/1"),
     ({"FRT_PROMISED": DECLINED}, DECLINED_CASES, [], 1, "supports answers FRT_OK, launch answers FRT_ERR_UNSUPPORTED"),
     ({"FRT_CONFUSED": DECLINED}, DECLINED_CASES, [], 1, "answers wrong arguments with FRT_ERR_UNSUPPORTED"),
+    # Two of three experts have more than 128 rows, which rounding does not explain away.
+    ({}, EXPERTS, ["--once"], 0, " 0 failed"),
+    ({"FRT_SPOILED": "frt.moe_experts/1"}, EXPERTS, ["--once", "--activations", "fp4"], 1, "row "),
     # A kernel variant that no case ran.
     ({}, "frt.silu_mul/1 bf16 7x33", [], 0, " 0 failed"),
     ({}, "frt.silu_mul/1 bf16 7x33", ["--all-variants"], 1, "`frt.rms_norm/1 kernel`, and no case ran it"),

@@ -37,6 +37,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <frt/plugin.hpp>
 #include <frt/weights.hpp>
 #include <map>
@@ -118,6 +119,20 @@ const std::map<std::string, Spoil>& spoils() {
        }},
       {FRT_OP_EMBED_ROWS, [](void* a) { as<frt_embed_rows_args>(a).scale *= 1.01f; }},
       {FRT_OP_MOE_ROUTE, [](void* a) { as<frt_moe_route_args>(a).normalise ^= 1; }},
+      // An expert's second tile of 128 rows is left out. The weights are kept for what is recorded.
+      {FRT_OP_MOE_EXPERTS,
+       [](void* a) {
+         static std::deque<std::vector<float>> kept;
+         auto& args = as<frt_moe_experts_args>(a);
+         const auto count =
+             static_cast<std::size_t>(args.rows) * static_cast<std::size_t>(args.experts_per_token);
+         std::vector<float>& weights = kept.emplace_back(args.weights, args.weights + count);
+         std::vector<int> assigned(static_cast<std::size_t>(args.experts));
+         for (std::size_t i = 0; i < count; ++i) {
+           if (++assigned.at(static_cast<std::size_t>(args.ids[i])) > 128) weights[i] = 0;
+         }
+         args.weights = weights.data();
+       }},
       {FRT_OP_MOE_COMBINE,
        [](void* a) { as<frt_moe_combine_args>(a).shared = as<frt_moe_combine_args>(a).routed; }},
       // One input is dropped; the rows of a single output stay where they are.

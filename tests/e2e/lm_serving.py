@@ -50,7 +50,8 @@ class Reply:
 class LmServer:
     """A server of `manifest` on a port of its own; ready when constructed, unless `wait` is False."""
 
-    def __init__(self, test, manifest, wait=True, plugins=None, listen="127.0.0.1:0", tls=None, limits=None):
+    def __init__(self, test, manifest, wait=True, plugins=None, listen="127.0.0.1:0", tls=None, limits=None,
+                 environment=None):
         """`listen`: over what the manifest says; None: as that says. `tls`: an ssl.SSLContext by which to speak
         to it; `limits`: resource -> value."""
         self.test, self.key, self.tls = test, None, tls
@@ -61,8 +62,8 @@ class LmServer:
         self.process = subprocess.Popen(
             [str(HOST), *(["--plugin-dir", plugins] if plugins else []), "serve", str(manifest),
              *(["--listen", listen] if listen else [])],
-            stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, cwd=test.folder, env=clean_environment(),
-            preexec_fn=limit if limits else None)
+            stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, cwd=test.folder,
+            env={**clean_environment(), **(environment or {})}, preexec_fn=limit if limits else None)
         test.addCleanup(self.kill)
         self.said = []
         self.ready = threading.Event()

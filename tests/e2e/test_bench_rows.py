@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """tools/bench/run on a copy of its folder, with a host that only pretends to measure. The page in the tree is what it writes."""
+import importlib.machinery
+import importlib.util
 import json
 import pathlib
 import shutil
@@ -43,6 +45,15 @@ scale = 1000
 flops = "0.tflops"
 rate = 790
 """
+
+
+def roofline():
+    """tools/bench/roofline as a module."""
+    loader = importlib.machinery.SourceFileLoader("roofline", str(ROOT / "tools/bench/roofline"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("roofline", loader))
+    sys.dont_write_bytecode = True
+    loader.exec_module(module)
+    return module
 
 
 class BenchRows(unittest.TestCase):
@@ -120,6 +131,31 @@ class BenchRows(unittest.TestCase):
                 result = subprocess.run([sys.executable, ROOT / "tools/bench" / tool, "--check"], capture_output=True,
                                         text=True, timeout=60, check=False)
                 self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_a_floor_of_prefill_is_the_longer_of_its_arithmetic_and_its_bytes(self):
+        tool = roofline()
+        for model in tool.MODELS:
+            for form, (_, operand) in tool.FORMATS.items():
+                for name, device in tool.DEVICES.items():
+                    if not device[operand]:
+                        continue
+                    with self.subTest(model=model.name, form=form, device=name):
+                        instant = {rate: 1e30 for rate in ("bf16", "fp8", "fp4")}
+                        bounds = [model.prefill(form, {**device, **changed}, 8192, True)
+                                  for changed in ({"bandwidth": 1e30}, instant)]
+                        self.assertAlmostEqual(model.prefill(form, device, 8192, True), max(bounds))
+
+    def test_a_floor_without_a_kernel_is_marked(self):
+        tool = roofline()
+        dense, experts = tool.MODELS
+        for model, operand, device, expected in (
+                (dense, "fp8", "H200", True), (experts, "fp8", "H200", False), (dense, "fp8", "RTX 5090", False),
+                (experts, "fp4", "RTX 5090", True), (dense, "fp4", "Thor", False), (tool.Pi05(), "fp4", "RTX 5090", False)):
+            with self.subTest(model=model.name, operand=operand, device=device):
+                self.assertEqual(tool.has_kernel(model, operand, tool.DEVICES[device]), expected)
+        rows = [line for line in tool.page().splitlines() if line.startswith("| 35B-A3B FP8, activations fp8 |")]
+        self.assertEqual(len(rows), 1)
+        self.assertRegex(rows[0], r"\d\* \|$")  # the H200 is the last one
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 never a signal and never text of changed weights. FRT_CHECKPOINT_SEEDS=N tries more moments.
 
 A change is made only once the host has read from the open file, which is after it noted the file's version: what was
-changed before that is simply another checkpoint."""
+changed before that is simply another checkpoint. stop_at_read.c stops the host there."""
 import os
 import random
 import shutil
@@ -15,6 +15,7 @@ import unittest
 from support import FAILED, FIXTURES, HOST, OK, TIMEOUT, HostTest, clean_environment
 
 SEEDS = int(os.environ.get("FRT_CHECKPOINT_SEEDS", "5"))
+STOP_AT_READ = os.environ["FRT_STOP_AT_READ"]
 CHANGES = ("truncate", "overwrite", "zero", "replace", "remove")
 
 
@@ -49,56 +50,26 @@ class Changed(HostTest):
             return lambda: os.replace(other, self.weights)
         return self.weights.unlink if how == "remove" else overwrite
 
-    def start(self):
+    def start(self, stop_after=None):
+        """`stop_after`: the host stops itself when it has read so many bytes of the weights, or more."""
+        environment = clean_environment()
+        if stop_after is not None:
+            environment |= {"LD_PRELOAD": STOP_AT_READ, "FRT_TEST_STOP_AT": str(self.weights),
+                            "FRT_TEST_STOP_AFTER": str(stop_after), "ASAN_OPTIONS": "verify_asan_link_order=0"}
         return subprocess.Popen(self.arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE, env=clean_environment(), cwd=self.folder)
+                                stderr=subprocess.PIPE, env=environment, cwd=self.folder)
 
-    def is_open_in(self, process):
-        folder = f"/proc/{process.pid}/fd"
-        return any(os.readlink(f"{folder}/{name}") == str(self.weights) for name in os.listdir(folder))
-
-    @staticmethod
-    def bytes_read_by(process):
-        with open(f"/proc/{process.pid}/io") as file:
-            return int(file.readline().split()[1])
-
-    def wait_until_read(self, process):
-        """Until the host has read after it opened the weights, or has ended. False: it was never seen to."""
-        before = None
-        while process.poll() is None:
-            try:
-                if before is None and self.is_open_in(process):
-                    before = self.bytes_read_by(process)
-                if before is not None and self.bytes_read_by(process) > before:
-                    return True
-            except OSError:
-                pass  # a descriptor, or the process, went away meanwhile
-        return False
-
-    def stopped_early(self, process):
-        """Stops it. False: it may have read half of the weights by then, or had ended."""
-        process.send_signal(signal.SIGSTOP)
-        while process.poll() is None:
-            with open(f"/proc/{process.pid}/stat") as file:
-                state = file.read().rpartition(")")[2].split()[0]
-            if state == "T":
-                return self.bytes_read_by(process) < len(self.good) // 2
-        return False
-
-    def start_and_stop(self):
-        """A host that has begun to read the weights and cannot be done: it must notice what happens now."""
-        for _ in range(50):
-            process = self.start()
-            if self.wait_until_read(process) and self.stopped_early(process):
-                return process
-            process.kill()
-            process.communicate()
-        return self.fail("the weights were always read before the host could be stopped")
+    def stopped_host(self, rng):
+        """A host that has begun to read the weights: it must notice what happens now."""
+        process = self.start(rng.randrange(1, len(self.good) * 3 // 4))
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        if not os.WIFSTOPPED(status):
+            self.fail(f"the host ended before it had read that much: {process.stderr.read()}")
+        return process
 
     def test_no_moment_gives_a_signal_or_other_text(self):
-        process = self.start()
-        self.assertTrue(self.wait_until_read(process), "the weights were never seen open")
         begin = time.monotonic()
+        process = self.start()
         expected, errors = process.communicate(timeout=TIMEOUT)
         self.assertEqual(process.returncode, OK, errors)
         duration = time.monotonic() - begin
@@ -109,16 +80,15 @@ class Changed(HostTest):
             self.weights.write_bytes(self.good)
             with self.subTest(seed=seed, how=how):
                 change = self.change(how, rng)
-                stopped = seed < len(CHANGES)  # not outrun by a load that takes milliseconds
-                if stopped:
-                    process = self.start_and_stop()
-                    change()
+                stopped = seed % 4 < 3 or seed < len(CHANGES)
+                process = self.stopped_host(rng) if stopped else self.start(0)
+                if not stopped:  # stops at its first read, goes on, and may be done when the change comes
+                    os.waitpid(process.pid, os.WUNTRACED)
                     process.send_signal(signal.SIGCONT)
-                else:
-                    process = self.start()
-                    self.wait_until_read(process)
                     time.sleep(rng.random() * duration)
-                    change()
+                change()
+                if stopped:
+                    process.send_signal(signal.SIGCONT)
                 text, errors = process.communicate(timeout=TIMEOUT)
                 if process.returncode == OK:
                     self.assertFalse(stopped, "a change in the middle of the load went unnoticed")

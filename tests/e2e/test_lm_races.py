@@ -20,8 +20,8 @@ MAY_BE = (200, 404, 409, 429, 503)
 
 
 class Races(StateTest):
-    def small_server(self):
-        return self.server("", "slots = 3\nmax_context = 512",
+    def small_server(self, environment=None):
+        return self.server("", "slots = 3\nmax_context = 512", environment=environment, lm=
                            f'capsule_dir = "{self.folder}/capsules"\ncapsule_device = "1M"\ncapsule_host = "1M"\ncapsule_disk = "4M"')
 
     def work(self, server, number, over, kept):
@@ -83,6 +83,23 @@ class Races(StateTest):
             self.post(server, "/v1/sessions/last/restore", {"capsule": name})
         server.terminate()
         self.assertEqual(server.wait(), OK)
+
+    def test_a_slow_disk_is_waited_for(self):
+        """SIGTERM while a capsule whose client has left is on its way to a slow disk: the server ends well with the file"""
+        server = self.small_server({"LD_PRELOAD": os.environ["FRT_SLOW_SYNC"], "FRT_TEST_SYNC_MS": "1500",
+                                    "ASAN_OPTIONS": "verify_asan_link_order=0"})
+        self.turn(server, "a", [])
+        before = self.files()
+        connection = server.connection()
+        connection.request("POST", "/v1/sessions/a/snapshot", json.dumps({"name": "kept"}), {"Content-Type": "application/json"})
+        self.until(lambda: self.files() != before)      # it is being written
+        connection.close()
+        server.terminate()
+        self.assertEqual(server.wait(), OK, "".join(server.said))
+        self.assertEqual(self.names(self.small_server()), ["kept"])
+
+    def files(self):
+        return sorted(str(path) for path in (self.folder / "capsules").rglob("*"))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-REAL = ("bash", "cat", "env", "grep", "head", "sed")
+REAL = ("bash", "cat", "env", "grep", "head", "sed", "tail")
 SMI = """case "$1" in
   --query-gpu=driver_version) printf '%s\\n' {driver} ;;
   --query-gpu=compute_cap) printf '%s\\n' {capabilities} ;;
@@ -43,6 +43,19 @@ class Setup(unittest.TestCase):
             capture_output=True, text=True, check=False)
         self.assertEqual(result.returncode, status, result.stderr)
         return result.stdout.strip() if status == 0 else result.stderr
+
+    # ---- building ----
+
+    def test_a_build_that_fails_shows_what_failed_and_not_its_progress(self):
+        (self.home / "build").mkdir()
+        self.program("cmake", """[ $1 = --build ] || exit 0
+echo '[1/2] Building CXX object good.o'; echo 'bad.cpp:1: error: no such thing'; exit ${FAILS:-1}""")
+        said = self.bash("configure_and_build release", status=1)
+        self.assertIn("bad.cpp:1: error: no such thing", said)
+        self.assertNotIn("good.o", said)
+        log = re.search(r"build/\S*release\S*log$", said.strip())[0]
+        self.assertIn("good.o", (self.home / log).read_text())
+        self.assertEqual(self.bash("configure_and_build release", FAILS="0"), "")
 
     # ---- GPUs ----
 

@@ -143,6 +143,14 @@ configure_and_build() {
     cmake --fresh --preset "$preset" "${options[@]}" >"$log" 2>&1 || status=$?
   fi
   [ $status -eq 0 ] || { cat "$log" >&2; die "configuring build/$preset failed"; }
-  say "building build/$preset"
-  cmake --build "build/$preset" "${targets[@]}"
+  if [ -t 1 ]; then
+    say "building build/$preset"
+    cmake --build "build/$preset" "${targets[@]}"
+    return
+  fi
+  # A thousand lines of progress would push what failed out of a log that keeps only its end.
+  log=build/.build-$preset.log
+  say "building build/$preset, its output goes to $log"
+  cmake --build "build/$preset" "${targets[@]}" >"$log" 2>&1 ||
+    { sed '/^\[[0-9]*\/[0-9]*\] [BL]/d' "$log" | tail -n 80 >&2; die "building build/$preset failed; the whole output is in $log"; }
 }

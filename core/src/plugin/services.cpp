@@ -221,16 +221,20 @@ struct OpenPlugin::HostView {
   static const void* extension(void* self, const char* id) {
     const auto& view = *static_cast<HostView*>(self);
     const std::string_view name = id ? id : "";
-    if (name == FRT_EXT_EXEC) return exec_table();
-    if (name == FRT_EXT_PLAN) return plan_draft();
-    if (name == FRT_EXT_GRAPH) return graph_draft();
-    if (name == FRT_EXT_STATE) return state_table();
-    if (name == FRT_EXT_CAPSULES) return capsules_table();
     if (name == FRT_EXT_LOG) return &view.log;
     if (name == FRT_EXT_PROGRESS) return &view.progress;
-    return nullptr;
+    return core_table(name);
   }
 };
+
+const void* core_table(std::string_view id) noexcept {
+  if (id == FRT_EXT_EXEC) return exec_table();
+  if (id == FRT_EXT_PLAN) return plan_draft();
+  if (id == FRT_EXT_GRAPH) return graph_draft();
+  if (id == FRT_EXT_STATE) return state_table();
+  if (id == FRT_EXT_CAPSULES) return capsules_table();
+  return nullptr;
+}
 
 OpenPlugin::OpenPlugin(const LoadedPlugin& loaded, const Config& options, HostServices& services)
     : loaded_(loaded),

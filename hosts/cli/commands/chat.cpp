@@ -87,8 +87,8 @@ const std::vector<std::string> kSettings = {
 
 constexpr std::string_view kAutosave = "autosave";
 constexpr int kMostNames = 1000;
-// How long the end of the program waits: for a step in flight, then for the files of what is kept.
-constexpr std::chrono::seconds kStepTime{10}, kKeepTime{60};
+// How long the end of the program waits for a step in flight.
+constexpr std::chrono::seconds kStepTime{10};
 
 bool is_autosave(std::string_view name) {
   if (!name.starts_with(kAutosave)) return false;

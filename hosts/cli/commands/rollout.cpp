@@ -41,9 +41,6 @@ struct RolloutCommand {
   bool realtime = false, json = false;
 };
 
-// How long the end of the program waits for the files of an episode.
-constexpr std::chrono::seconds kKeepTime{60};
-
 // The ticks FROM:TO.
 std::pair<uint32_t, uint32_t> parse_takeover(const std::string& text) {
   const std::size_t colon = std::min(text.find(':'), text.size());

@@ -54,8 +54,6 @@ struct RunOptions {
 
 const std::string kAffinity = "run", kOwner;
 
-// How long the end of the program waits for files that a run writes.
-constexpr std::chrono::seconds kKeepTime{60};
 constexpr uint64_t kMostPrompt = uint64_t{64} << 20;  // bytes
 
 // The prompt's text; std::nullopt-like: only called when no ids were given.

@@ -170,7 +170,8 @@ ExitCode wait_for_end(const LmServer& server) {
 }
 
 // Stops a server while the models that it serves are still there. Answers may end for as long as
-// the manifest says; then the program waits for no plugin (signals.hpp).
+// the manifest says, and capsules reach the disk; between and after these the program waits for no
+// plugin (signals.hpp).
 class Stopping {
  public:
   explicit Stopping(LmServer& server) : server_(server) {}
@@ -179,7 +180,13 @@ class Stopping {
       const EndAllowance answers(server_.drain_time());
       server_.drain();
     }
+    {
+      const EndAllowance files(kKeepTime);  // of clients that have left
+      server_.wait_for_files();
+    }
     server_.stop();
+    const EndAllowance files(kKeepTime);
+    server_.keep();
   }
   Stopping(const Stopping&) = delete;
   Stopping& operator=(const Stopping&) = delete;

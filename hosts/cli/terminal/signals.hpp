@@ -52,6 +52,9 @@ class InterruptGuard {
   static int descriptor() noexcept;
 };
 
+// For files that are being written: nothing that was promised is lost.
+constexpr std::chrono::seconds kKeepTime{60};
+
 // While it lives, the host may have something to do before the program ends: answers that may go
 // on, files to write. The timer counts `time` more, from the signal on or, if the signal has come,
 // from now on. When the object goes, what was allowed before counts, from then on. One thread.

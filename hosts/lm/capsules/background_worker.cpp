@@ -23,6 +23,7 @@ void BackgroundWorker::work() {
     posted_.wait(lock, [&] { return stopping_ || !waiting_.empty(); });
     if (waiting_.empty()) return;
     std::list<Job> taken = take_next();
+    running_ = true;
     Job& job = taken.front();
     lock.unlock();
     try {
@@ -32,6 +33,7 @@ void BackgroundWorker::work() {
     }
     job.run = nullptr;  // what it holds is given up here, not by the driver
     lock.lock();
+    running_ = false;
     done_.splice(done_.end(), taken);  // takes no memory: it may have run out
     over_.notify_all();
   }
@@ -113,6 +115,11 @@ void BackgroundWorker::drain_next() {
 
 bool BackgroundWorker::idle() const {
   return not_ended_.empty();
+}
+
+bool BackgroundWorker::working() const {
+  const std::lock_guard lock(mutex_);
+  return running_ || !waiting_.empty();
 }
 
 }  // namespace frt::host

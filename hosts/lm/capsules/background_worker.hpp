@@ -47,7 +47,8 @@ class BackgroundWorker {
   // Until the job `ticket` and its end are over: it is urgent from now on.  [driver]
   void wait(uint64_t ticket);
   void wait_all();
-  bool idle() const;  // nothing posted that has not ended  [driver]
+  bool idle() const;     // nothing posted that has not ended  [driver]
+  bool working() const;  // a job runs or waits  [any]
 
  private:
   struct Job {
@@ -70,6 +71,7 @@ class BackgroundWorker {
   uint32_t overtakes_ = 0;        // of the first of waiting_
   uint64_t next_ticket_ = 0;      // driver only
   std::set<uint64_t> not_ended_;  // driver only
+  bool running_ = false;          // a job
   bool stopping_ = false;
   std::thread thread_;
 };

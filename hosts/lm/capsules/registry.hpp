@@ -169,6 +169,8 @@ class CapsuleRegistry {
   bool make_room();
   // Until nothing is on its way.
   void settle();
+  // A file is being read or written, or waits for that.  [any]
+  bool moves_files() const { return worker_.working(); }
 
   std::vector<CapsuleView> list() const;  // by name
   bool has(const std::string& name) const;

@@ -6,6 +6,7 @@
 #include <frt/io/utf8.hpp>
 #include <frt/models/linear_weight.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -87,6 +88,23 @@ void read_fp8(const Checkpoint& checkpoint, const std::string& base, BlockShape 
   require_dtype(result.scales, {FRT_DTYPE_BF16, FRT_DTYPE_F32});
 }
 
+// Products of FP4 by FP4 read scales without their signs, other kernels with them. A zero may have
+// one.
+void require_no_sign(const TensorView& scales, std::span<const std::byte> data) {
+  constexpr std::byte kSign{0x80};
+  std::byte all{0};
+  for (const std::byte code : data) all |= code;
+  if ((all & kSign) == std::byte{0}) return;
+  const auto bad =
+      std::find_if(data.begin(), data.end(), [](std::byte code) { return code > kSign; });
+  if (bad == data.end()) return;
+  float value = 0;
+  convert_to_f32(scales.dtype, &*bad, 1, &value);
+  throw Error(FRT_ERR_FORMAT, who(scales) + ": element " + std::to_string(bad - data.begin()) +
+                                  " is " + std::to_string(value) +
+                                  ", expected scales of NVFP4 that are not negative");
+}
+
 }  // namespace
 
 std::string_view weight_format_name(WeightFormat format) {
@@ -123,7 +141,9 @@ LinearWeight find_linear(const Checkpoint& checkpoint, std::string_view base, st
     if (result.weight.dtype != FRT_DTYPE_F8_E4M3) return result;
     read_fp8(checkpoint, name, block, result);
   }
-  require_finite(result.scales);
+  const std::vector<std::byte> scales = result.scales.read();
+  require_finite(result.scales, scales);
+  if (result.format == WeightFormat::kNvfp4) require_no_sign(result.scales, scales);
   return result;
 }
 

@@ -62,10 +62,10 @@ list(APPEND FRT_CUDA_OP_SOURCES
   ops/flow/sm90/layers_rows56.cu
   ops/flow/step.cu
   ops/linear/dequantise.cu
-  ops/linear/gemm_fp4.cu
   ops/linear/gemm_fp8.cu
   ops/linear/gemm_quantised.cu
   ops/linear/gemm_tile.cu
+  ops/linear/gemm_w4a4.cu
   ops/linear/gemv_bf16.cu
   ops/linear/gemv_fp4.cu
   ops/linear/gemv_fp8.cu

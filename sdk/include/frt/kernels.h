@@ -59,6 +59,8 @@ FRT_EXTERN_C_BEGIN
  *   int4 with zeros   U4       F16      U4    1     128   0             AWQ, GPTQ
  *   int4 with floats  U4       F16      F16   1     64    0             HQQ
  *
+ * Scales of NVFP4 are finite and not negative: products of FP4 by FP4 in hardware read no sign.
+ *
  * AWQ and GPTQ store the transposed matrix in words of eight values, AWQ's in the order 0 2 4 6 1 3
  * 5 7, GPTQ's zeros less one: who loads them repacks them. A format whose scales lie between its
  * data, as GGUF's blocks do, is a layout of its own. */

@@ -13,11 +13,12 @@ Objects close by themselves when nobody holds them, in any order, and with `clos
 from ._errors import (Cancelled, DeviceLost, Error, InvalidArgument, NotFound, NotReady, OutOfMemory, OutOfRange,
                       Status, Unsupported)
 from ._library import library_path
+from .exec import Buffer, Context, Graph, Kernel, Plan, Recorder, Stream, key
 from .lm import Answer, Capsule, Event, Generation, LanguageModel, Result, Session, ToolCall
 from .policy import Policy, PolicyCapsule
 from .runtime import Device, ModelEntry, Runtime, load, loads, versions
 
-__all__ = ["Answer", "Cancelled", "Capsule", "Device", "DeviceLost", "Error", "Event", "Generation", "InvalidArgument",
-           "LanguageModel", "ModelEntry", "NotFound", "NotReady", "OutOfMemory", "OutOfRange", "Policy",
-           "PolicyCapsule", "Result", "Runtime", "Session", "Status", "ToolCall", "Unsupported", "library_path",
-           "load", "loads", "versions"]
+__all__ = ["Answer", "Buffer", "Cancelled", "Capsule", "Context", "Device", "DeviceLost", "Error", "Event",
+           "Generation", "Graph", "InvalidArgument", "Kernel", "LanguageModel", "ModelEntry", "NotFound", "NotReady",
+           "OutOfMemory", "OutOfRange", "Plan", "Policy", "PolicyCapsule", "Recorder", "Result", "Runtime", "Session",
+           "Status", "Stream", "ToolCall", "Unsupported", "key", "library_path", "load", "loads", "versions"]

@@ -59,6 +59,11 @@ class frt_runtime_model(Sized):
                 ("device", c_char_p), ("checkpoint", c_char_p)]
 
 
+class frt_device_tables(Sized):
+    _fields_ = [("struct_size", c_uint32), ("reserved", c_uint32), ("name", c_char_p), ("context", c_void_p),
+                ("exec_table", c_void_p)]
+
+
 class frt_instance_tables(Sized):
     _fields_ = [("struct_size", c_uint32), ("reserved", c_uint32), ("name", c_char_p), ("model_table", c_void_p),
                 ("model", c_void_p), ("exec_table", c_void_p), ("context", c_void_p), ("state_table", c_void_p),
@@ -135,6 +140,9 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "frt_runtime_open": (POINTER(frt_runtime_options), _OUT),
     "frt_runtime_device_at": (_H, c_uint32, POINTER(frt_runtime_device)),
     "frt_runtime_model_at": (_H, c_uint32, POINTER(frt_runtime_model)),
+    "frt_device_open": (_H, c_char_p, _OUT),
+    "frt_device_tables_of": (_H, POINTER(frt_device_tables)),
+    "frt_device_extension": (_H, c_char_p, _OUT),
     "frt_instance_open": (_H, c_char_p, _OUT),
     "frt_instance_tables_of": (_H, POINTER(frt_instance_tables)),
     "frt_instance_extension": (_H, c_char_p, _OUT),
@@ -165,8 +173,9 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "frt_policy_restore": (_H, _H),
     "frt_policy_capsule_facts": (_H, POINTER(frt_capsule_facts)),
 }
-CLOSING = ("frt_runtime_close", "frt_instance_close", "frt_lm_close", "frt_generation_close", "frt_generation_cancel",
-           "frt_session_close", "frt_lm_capsule_close", "frt_policy_close", "frt_policy_capsule_close")
+CLOSING = ("frt_runtime_close", "frt_device_close", "frt_instance_close", "frt_lm_close", "frt_generation_close",
+           "frt_generation_cancel", "frt_session_close", "frt_lm_capsule_close", "frt_policy_close",
+           "frt_policy_capsule_close")
 
 
 def _places() -> list[str]:

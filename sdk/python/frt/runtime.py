@@ -11,12 +11,14 @@ from typing import Any
 
 from . import _library as c
 from ._errors import NotFound, Status
+from .exec import Context
 from .lm import LanguageModel
 from .policy import Policy
 
 Log = Callable[[int, str, str], None]
 Progress = Callable[[str, int, int], bool | None]
 
+_ALL_DEVICES = 2  # FRT_RUNTIME_ALL_DEVICES
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.ERROR, logging.ERROR)
 
 
@@ -63,10 +65,11 @@ class Runtime(c.Handle):
 
     def __init__(self, source: dict[str, bytes], *, plugin_folders: Sequence[str | os.PathLike[str]] = (),
                  sets: Sequence[str] = (), log: Log | logging.Logger | None = None, log_level: int = 1,
-                 progress: Progress | None = None):
+                 progress: Progress | None = None, all_devices: bool = False):
         """`sets`: "model.demo.options.slots=2", over the manifest. `log`: a logger, or a function of level (0 to 5,
         as in frt/log.h), source and text, which any thread calls; None: warnings go to stderr. `progress`: a function
-        of phase, done and total (0: unknown); False ends the load with Cancelled."""
+        of phase, done and total (0: unknown); False ends the load with Cancelled. `all_devices`: opens those that no
+        model uses, too."""
         folders = [c.path_bytes(folder) for folder in plugin_folders]
         settings = [text.encode() for text in sets]
         # The library calls these as long as the runtime lives: longer than this object, perhaps.
@@ -75,8 +78,9 @@ class Runtime(c.Handle):
         if log is not None or progress:
             _KEPT.append((self._log, self._progress))
         options = c.frt_runtime_options(
-            plugin_folders=c.texts(folders), plugin_folder_count=len(folders), sets=c.texts(settings),
-            set_count=len(settings), log=self._log, log_level=log_level, progress=self._progress, **source)
+            flags=_ALL_DEVICES if all_devices else 0, plugin_folders=c.texts(folders), plugin_folder_count=len(folders),
+            sets=c.texts(settings), set_count=len(settings), log=self._log, log_level=log_level,
+            progress=self._progress, **source)
         super().__init__(c.opened("frt_runtime_open", ctypes.byref(options)))
 
     @property
@@ -110,6 +114,10 @@ class Runtime(c.Handle):
 
     def policy(self, name: str | None = None) -> Policy:
         return Policy(c.opened("frt_policy_open", self._handle, _name(name)))
+
+    def context(self, name: str | None = None) -> Context:
+        """A device, for buffers and graphs of one's own (frt.exec); None: the only open one."""
+        return Context(c.opened("frt_device_open", self._handle, _name(name)))
 
     def __getitem__(self, name: str) -> LanguageModel | Policy:
         """The model by its role. Asked again it is the same model, not loaded twice."""

@@ -57,6 +57,13 @@ TEST_CASE("which devices a plugin's code runs on") {
   CHECK(version_text(13020) == "13.2");
 }
 
+TEST_CASE("only code of an \"a\" architecture has its instructions") {
+  CHECK(is_exact({"frt.cuda.sm120", 120, "sm_120a"}));
+  CHECK_FALSE(is_exact({"frt.cuda.sm120", 120, "sm_120"}));
+  // Code of a family, for which nvcc does not say that it has those of sm_120a.
+  CHECK_FALSE(is_exact({"frt.cuda.sm120", 120, "sm_120f"}));
+}
+
 TEST_CASE("rounded activations are refused where nothing multiplies them, naming what does") {
   CHECK(why_no_activations(ActivationRounding::kFp8, 90, 0).empty());
   for (const int capability : {80, 89, 100, 103, 110, 120, 121}) {

@@ -21,8 +21,7 @@ namespace {
 
 using namespace frt::cuda;
 
-// ---- rounding, by looking at all numbers
-// ---------------------------------------------------------
+// ---- rounding, by looking at all numbers --------------------------------------------------------
 
 // The magnitude of a number with these bits of exponent and mantissa.
 double magnitude(uint32_t code, int mantissa_bits, int bias) {
@@ -112,8 +111,7 @@ float as_bf16(float value) {
   return std::bit_cast<float>(std::bit_cast<uint32_t>(value) & 0xFFFF0000u);
 }
 
-// ---- a warp
-// ---------------------------------------------------------------------------------------
+// ---- a warp -------------------------------------------------------------------------------------
 
 // A matrix of e2m1 codes in rows of k, with a scale for each 16.
 struct Matrix {

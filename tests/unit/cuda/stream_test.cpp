@@ -3,7 +3,6 @@
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 
-#include <stdexcept>
 #include <string>
 
 #include "cuda_device.hpp"
@@ -42,7 +41,7 @@ TEST_CASE("streams: what CUDA said of a call that failed is told once, with its 
   CHECK(backend.last_error(device.handle(), text, sizeof(text)) == FRT_ERR_DEVICE);
   CHECK_MESSAGE(std::string(text).ends_with("(cudaErrorInvalidValue)"), text);
   CHECK(backend.last_error(device.handle(), text, sizeof(text)) == FRT_OK);
-  // The device goes on, and what a host function throws has words, too.
+  // The device goes on, and what a host function returns has words, too.
   device.fill(stream, value, 4, 0);
   check(backend.stream_call(
             stream,
@@ -134,7 +133,7 @@ TEST_CASE("streams: what its owner captures takes no memory, call or copy betwee
   CHECK(cudaStreamDestroy(foreign) == cudaSuccess);
 }
 
-TEST_CASE("streams: calls of the host come in stream order, and may throw") {
+TEST_CASE("streams: calls of the host come in stream order, and may fail") {
   FRT_NEEDS_DEVICE();
   CudaDevice device;
   const auto& backend = device.backend();

@@ -2,7 +2,8 @@
 #include "test_kernels.hpp"
 
 #include "ops/common/launch.cuh"
-#include "ops/linear/gemm_fp4.cuh"
+#include "ops/linear/gemm_w4a4.cuh"
+#include "ops/moe/grouped.cuh"
 #include "ops/registry.hpp"
 #include "small_copies.hpp"
 
@@ -96,7 +97,7 @@ void fp4(Stream& stream, const Fp4Args& args) {
   const Fp4Rows x{args.rows,   args.inputs, args.row_count,
                   args.values, args.scales, args.row_scales};
   quantise_fp4_rows(stream, args.x_dtype, args.x, args.inputs, x);
-  fp4_gemm(stream, product, x);
+  w4a4_gemm(stream, product, x);
 }
 
 void fault(Stream& stream, const FaultArgs&) {
@@ -134,3 +135,20 @@ void register_operators(KernelList& list) {
 }
 
 }  // namespace frt::cuda
+
+namespace frt::cuda_test {
+
+bool may_round_experts(bool exact) {
+  cuda::GroupedProduct call{};
+  call.product.rows = 130;
+  call.product.matrix.type = WeightType::kNvfp4;
+  call.product.matrix.rows = 64;
+  call.product.matrix.cols = 128;
+  call.x_rows = 130;
+  call.experts = 1;
+  call.tile_rows = cuda::kLargeTile;
+  call.exact = exact;
+  return cuda::grouped_w4a4_supports(call);
+}
+
+}  // namespace frt::cuda_test

@@ -76,4 +76,8 @@ struct Fp4Args {
   void* y = nullptr;
 };
 
+// Whether the product of 130 rows with one NVFP4 matrix of 128 inputs, of a mixture of experts,
+// may round x to NVFP4 (ops/moe/grouped.cuh). `exact`: as the router's, which chooses the experts.
+bool may_round_experts(bool exact);
+
 }  // namespace frt::cuda_test

@@ -7,6 +7,8 @@
 #include <frt/error.hpp>
 #include <string>
 
+#include "test_kernels.hpp"
+
 namespace {
 
 using namespace frt::cuda;
@@ -65,6 +67,11 @@ TEST_CASE("a call that no variant supports is an error, not a crash") {
                        "test: no kernel variant supports these arguments here", frt::Error);
 }
 
+TEST_CASE("experts may round what they multiply, the router that chooses them may not") {
+  CHECK(frt::cuda_test::may_round_experts(false));
+  CHECK_FALSE(frt::cuda_test::may_round_experts(true));
+}
+
 TEST_CASE("features come from the code and the device together") {
   const auto has = [](FeatureSet all, FeatureSet some) { return (all & some) == some; };
   const FeatureSet base = feature::kPdl | feature::kClusters | feature::kBulkCopies;
@@ -85,6 +92,9 @@ TEST_CASE("features come from the code and the device together") {
   const FeatureSet consumer = features_of({.code = 120, .code_exact = true, .capability = 120});
   CHECK(has(consumer, base | feature::kFp4Mma));
   CHECK((consumer & (feature::kWgmma | feature::kTcgen05)) == 0);
+  CHECK(has(features_of({.code = 121, .code_exact = true, .capability = 121}), feature::kFp4Mma));
+  // An architecture that the device code does not know has none of its instructions.
+  CHECK((features_of({.code = 130, .code_exact = true, .capability = 130}) & exact) == 0);
   CHECK((h200 & (feature::kCoResident | feature::kFp8Activations | feature::kFp4Activations)) == 0);
   CHECK(has(features_of({.code = 89,
                          .code_exact = false,

@@ -2,8 +2,10 @@
 // The embedding API from C++: threads, stop texts, conversations, files of capsules, policies,
 // logs.
 #include <doctest/doctest.h>
+#include <frt/draft/plan.h>
 #include <frt/embed.h>
 #include <frt/tokenizer.h>
+#include <frt/exec.hpp>
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -439,6 +441,55 @@ TEST_CASE("one language model drives its device alone") {
   CHECK(frt_lm_open(demo.runtime, nullptr, nullptr, &second, nullptr) == FRT_ERR_INVALID_ARGUMENT);
   CHECK(frt_lm_open(demo.runtime, "second", nullptr, &second, &error) == FRT_ERR_BAD_STATE);
   CHECK(std::string(error.message).find("'demo'") != std::string::npos);
+}
+
+TEST_CASE("a device is open to a program while no language model drives it") {
+  frt_runtime runtime = open_text(demo_manifest(), "/");
+  frt_device device = nullptr;
+  frt_lm lm = nullptr;
+  frt_error met{};
+  CHECK(frt_device_open(runtime, "none", &device, &met) == FRT_ERR_NOT_FOUND);
+  CHECK(std::string(met.message).find("open are: cpu0") != std::string::npos);
+  OK(frt_device_open(runtime, nullptr, &device, &error));
+  CHECK(frt_lm_open(runtime, "demo", nullptr, &lm, &met) == FRT_ERR_BAD_STATE);
+  auto tables = sized<frt_device_tables>();
+  OK(frt_device_tables_of(device, &tables, &error));
+  CHECK(std::string(tables.name) == "cpu0");
+  {
+    const frt::Context context(static_cast<const frt_exec_v1*>(tables.exec_table),
+                               static_cast<frt_context>(tables.context));
+    const frt::Stream stream = context.create_stream("test");
+    const frt::Buffer bytes = context.alloc(FRT_SPACE_HOST, 64, "bytes");
+    CHECK(context.table().buffer_fill(bytes.handle(), 0, 64, 7, stream.handle()) == FRT_OK);
+    stream.sync();
+    CHECK(static_cast<const uint8_t*>(bytes.pointer())[63] == 7);
+  }
+  const void* table = nullptr;
+  OK(frt_device_extension(device, FRT_EXT_PLAN, &table, &error));
+  CHECK(table != nullptr);
+  CHECK(frt_device_extension(device, "frt.none/1", &table, &met) == FRT_ERR_NOT_FOUND);
+  CHECK(frt_device_close(device) == FRT_OK);
+  CHECK(frt_device_tables_of(device, &tables, nullptr) == FRT_ERR_INVALID_ARGUMENT);
+  OK(frt_lm_open(runtime, "demo", nullptr, &lm, &error));
+  CHECK(frt_device_open(runtime, "cpu0", &device, &met) == FRT_ERR_BAD_STATE);
+  CHECK(std::string(met.message).find("'demo'") != std::string::npos);
+  CHECK(frt_lm_close(lm) == FRT_OK);
+  CHECK(frt_runtime_close(runtime) == FRT_OK);
+
+  // A device that no model uses is opened where the program asks for it.
+  const std::string text = "schema = 1\n[device.idle]\nbackend = \"frt.cpu\"\n";
+  auto options = sized<frt_runtime_options>();
+  options.manifest_text = text.c_str();
+  OK(frt_runtime_open(&options, &runtime, &error));
+  CHECK(frt_device_open(runtime, nullptr, &device, &met) == FRT_ERR_INVALID_ARGUMENT);
+  CHECK(std::string(met.message).find("FRT_RUNTIME_ALL_DEVICES") != std::string::npos);
+  CHECK(frt_runtime_close(runtime) == FRT_OK);
+  options.flags = FRT_RUNTIME_ALL_DEVICES;
+  OK(frt_runtime_open(&options, &runtime, &error));
+  OK(frt_device_open(runtime, "idle", &device, &error));
+  CHECK(frt_runtime_close(runtime) == FRT_OK);  // the device keeps what it needs
+  OK(frt_device_tables_of(device, &tables, &error));
+  CHECK(frt_device_close(device) == FRT_OK);
 }
 
 TEST_CASE("a model that is let go while an engine drives its device ends with the engine") {

@@ -109,6 +109,7 @@ TEST_CASE("the driver can wait for one job of several, and hears how each ended"
           failure = error.what();
         }
       });
+  CHECK(jobs.worker.working());
   jobs.go();
   jobs.worker.wait(wanted);
   jobs.worker.wait(failing);
@@ -116,6 +117,7 @@ TEST_CASE("the driver can wait for one job of several, and hears how each ended"
   jobs.worker.wait_all();
   CHECK(jobs.order.size() == 2);
   CHECK(jobs.worker.idle());
+  CHECK_FALSE(jobs.worker.working());
 }
 
 }  // namespace frt::host

@@ -185,6 +185,20 @@ TEST_CASE("a scale that is NaN or infinite is an error with tensor and element")
   CHECK_FAILS(find_linear(checkpoint, "e", 1, 16), "FORMAT", "'e.weight_global_scale'", "positive");
 }
 
+TEST_CASE("a negative scale of NVFP4 is an error, as products of FP4 by FP4 read no sign") {
+  const ScratchFolder folder;
+  const Checkpoint checkpoint = checkpoint_of(
+      folder, {{"a.weight", FRT_DTYPE_U8, {1, 16}, "\1"},
+               {"a.weight_scale", FRT_DTYPE_F8_E4M3, {1, 2}, std::string("\x38\xb8", 2)},
+               {"a.weight_scale_2", FRT_DTYPE_F32, {}, floats({1})},
+               {"b.weight_packed", FRT_DTYPE_U8, {1, 16}, "\1"},
+               {"b.weight_scale", FRT_DTYPE_F8_E4M3, {1, 2}, std::string("\x38\x80", 2)},
+               {"b.weight_global_scale", FRT_DTYPE_F32, {1}, floats({1})}});
+  CHECK_FAILS(find_linear(checkpoint, "a", 1, 32), "FORMAT", "model.safetensors",
+              "'a.weight_scale': element 1 is -1.0", "not negative");
+  CHECK(find_linear(checkpoint, "b", 1, 32).format == WeightFormat::kNvfp4);  // -0 is 0
+}
+
 TEST_CASE("companions that are missing or wrong are named with what was expected") {
   const ScratchFolder folder;
   const Checkpoint checkpoint =

@@ -54,7 +54,8 @@ FRT_EXTERN_C_BEGIN
 #define FRT_EMBED_MAJOR 0
 #define FRT_EMBED_MINOR 1
 
-typedef struct frt_runtime_s* frt_runtime;   /* a manifest at work: plugins and devices */
+typedef struct frt_runtime_s* frt_runtime; /* a manifest at work: plugins and devices */
+typedef struct frt_device_s* frt_device;   /* an open device, for buffers and graphs of one's own */
 typedef struct frt_instance_s* frt_instance; /* a loaded model, whatever its roles */
 typedef struct frt_lm_s* frt_lm;             /* a language model and the thread that drives it */
 typedef struct frt_session_s* frt_session;   /* one text that goes on: its tokens, its state */
@@ -80,9 +81,10 @@ FRT_EMBED_API const char* frt_embed_status_name(frt_status status);
 
 /* ---- the runtime --------------------------------------------------------------------------- */
 
-#define FRT_RUNTIME_TRY_PLUGINS                                      \
-  1u /* load each plugin in a child process first, as frt-host does; \
-        it forks, so no other thread of the program may be running */
+#define FRT_RUNTIME_TRY_PLUGINS                                                                    \
+  1u                               /* load each plugin in a child process first, as frt-host does; \
+                                      it forks, so no other thread of the program may be running */
+#define FRT_RUNTIME_ALL_DEVICES 2u /* open the devices that no model uses, too */
 
 typedef struct frt_runtime_options {
   uint32_t struct_size;
@@ -143,6 +145,35 @@ FRT_EMBED_API frt_status frt_runtime_device_at(frt_runtime runtime, uint32_t ind
 /* The same of the manifest's models, loaded or not. */
 FRT_EMBED_API frt_status frt_runtime_model_at(frt_runtime runtime, uint32_t index,
                                               frt_runtime_model* model, frt_error* error);
+
+/* ---- a device: buffers and graphs of one's own ---------------------------------------------- */
+
+/* The device `name` of those that are open (NULL: the only one), for programs that make buffers and
+ * graphs on it, or share memory with another library there. While it is open no language model
+ * drives the device, as beside a policy. FRT_ERR_NOT_FOUND; FRT_ERR_BAD_STATE while a language
+ * model is open on it. */
+FRT_EMBED_API frt_status frt_device_open(frt_runtime runtime, const char* name, frt_device* device,
+                                         frt_error* error);
+/* Release everything that was made on the device before its last handle is closed. */
+FRT_EMBED_API frt_status frt_device_close(frt_device device);
+
+typedef struct frt_device_tables {
+  uint32_t struct_size;
+  uint32_t reserved;
+  const char* name;       /* in the manifest */
+  void* context;          /* its frt_context */
+  const void* exec_table; /* frt_exec_v1 (frt/exec.h) */
+} frt_device_tables;
+FRT_ASSERT_LAYOUT(frt_device_tables, 32, exec_table, 24);
+
+/* The tables have their own thread rules: one thread at a time per device, and a call of a policy
+ * of that device counts as one. They live as long as the handle. */
+FRT_EMBED_API frt_status frt_device_tables_of(frt_device device, frt_device_tables* tables,
+                                              frt_error* error);
+/* Another table of core by its name: "frt.plan/draft1" (frt/draft/plan.h), "frt.state/1"
+ * (frt/capsule.h). FRT_ERR_NOT_FOUND. */
+FRT_EMBED_API frt_status frt_device_extension(frt_device device, const char* id, const void** table,
+                                              frt_error* error);
 
 /* ---- a model and its tables ---------------------------------------------------------------- */
 

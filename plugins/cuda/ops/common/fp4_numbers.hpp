@@ -6,9 +6,8 @@
 //   r      the smallest power of two for which 2688 r is at least the row's largest magnitude
 //          (2688 = 6 * 448, the largest e2m1 times the largest e4m3), and at least 2^-126
 //   s      the largest magnitude of the 16 / (6 r), to the nearest e4m3, of two the even one
-//   code   x / (s r) to the nearest e2m1, of two the even one; what is beyond 6 is 6, and where s
-//   is
-//          0 all are 0. Zeros keep the sign of x.
+//   code   x / (s r) to the nearest e2m1, of two the even one; what is beyond 6 is 6. Where s is 0
+//          all are 0. Zeros keep the sign of x.
 // In a row with an infinity or a NaN r is NaN, so every product with it is, and s and codes are 0.
 //
 // A power of two makes dividing by r exact. Each value is compared with the middles between two

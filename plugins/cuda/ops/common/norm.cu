@@ -17,6 +17,7 @@
 #include "../registry.hpp"
 #include "convert_values.cuh"
 #include "launch.cuh"
+#include "pieces.hpp"
 
 namespace frt::cuda {
 namespace {
@@ -199,7 +200,6 @@ __global__ void __launch_bounds__(kAnyThreads) norm_any(const Norm a) {
 
 template <class X, class Y>
 void launch_norm(Stream& stream, const Norm& a) {
-  const auto aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
   const bool pointers = aligned(a.x) && aligned(a.sum) && aligned(a.delta) && aligned(a.weight) &&
                         aligned(a.z) && aligned(a.y);
   const auto in_steps = [&](int step) {

@@ -14,6 +14,7 @@
 #include "../registry.hpp"
 #include "convert_values.cuh"
 #include "launch.cuh"
+#include "pieces.hpp"
 
 namespace frt::cuda {
 namespace {
@@ -198,10 +199,6 @@ __global__ void __launch_bounds__(kLayerThreads, 5)
     packed[i] = two(4 * i + 2) << 16 | two(4 * i);
   }
   *reinterpret_cast<uint2*>(static_cast<uint8_t*>(args.y) + y) = make_uint2(packed[0], packed[1]);
-}
-
-bool aligned(const void* pointer) {
-  return reinterpret_cast<uintptr_t>(pointer) % 16 == 0;
 }
 
 // False where the general kernel has to.

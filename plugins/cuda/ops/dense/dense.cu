@@ -26,6 +26,7 @@
 #include "../common/call.hpp"
 #include "../common/convert_values.cuh"
 #include "../common/launch.cuh"
+#include "../common/pieces.hpp"
 #include "../common/row_norm.cuh"
 #include "../common/weight.hpp"
 #include "../linear/product.hpp"
@@ -102,10 +103,6 @@ __global__ void __launch_bounds__(kThreads) finish_kernel(const __grid_constant_
   }
 }
 
-bool aligned(const void* pointer) {
-  return reinterpret_cast<uintptr_t>(pointer) % 16 == 0;
-}
-
 void finish(Stream& stream, const Finish& f) {
   const bool vector = f.outputs % 8 == 0 && vector_rows(f.y, f.y_stride) && aligned(f.bias) &&
                       aligned(f.gate.rows) && aligned(f.gate.clean) && aligned(f.addend);
@@ -114,10 +111,6 @@ void finish(Stream& stream, const Finish& f) {
       dim3(static_cast<unsigned>(columns), static_cast<unsigned>(std::min(f.rows, 65535))),
       dim3(kThreads)};
   launch(stream, grid, vector ? finish_kernel<8> : finish_kernel<1>, f);
-}
-
-std::size_t round_up(std::size_t bytes) {
-  return (bytes + 255) / 256 * 256;
 }
 
 SkinnyProduct skinny_product(const Product& product) {

@@ -20,6 +20,7 @@
 #include "../../kernel_list.hpp"
 #include "../common/call.hpp"
 #include "../common/launch.cuh"
+#include "../common/pieces.hpp"
 #include "../variants.hpp"
 #include "sm90/wgmma.hpp"
 
@@ -29,14 +30,6 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 constexpr int kOutputsEach = 8;  // of a warp of the general kernel
-
-std::size_t round_up(std::size_t bytes) {
-  return (bytes + 255) / 256 * 256;
-}
-
-bool aligned(const void* pointer) {
-  return reinterpret_cast<uintptr_t>(pointer) % 16 == 0;
-}
 
 // ---- any sizes -------------------------------------------------------------------------------
 

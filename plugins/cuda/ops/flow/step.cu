@@ -19,6 +19,7 @@
 #include "../common/cluster.cuh"
 #include "../common/launch.cuh"
 #include "../common/numbers.cuh"
+#include "../common/pieces.hpp"
 #include "../common/row_norm.cuh"
 
 namespace frt::cuda {
@@ -249,10 +250,6 @@ __global__ void __launch_bounds__(kThreads, 1)
   pdl_trigger();
   step(a, room);
 #endif
-}
-
-bool aligned(const void* pointer) {
-  return reinterpret_cast<uintptr_t>(pointer) % 16 == 0;
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// fp4_tile.hpp - the tile of a product of FP4 by FP4 (gemm_fp4.cu): its sizes, where its values lie
-// in shared memory, and what each lane reads and writes of it. Plain arithmetic, so that a test on
-// the host can follow it.
+// fp4_tile.hpp - the tile of a product of FP4 by FP4 (gemm_w4a4.cu): its sizes, where its values
+// lie in shared memory, and what each lane reads and writes of it. Plain arithmetic, so that a test
+// on the host can follow it.
 //
 // A tile has 128 rows by 128 outputs. A stage has 128 inputs of both: 64 bytes a row, four chunks
 // of 16; chunk c of row r lies at place c ^ (r / 2) % 4, so that the eight rows that ldmatrix reads

@@ -6,8 +6,8 @@
 //                once, all products in one kernel (skinny_gemm.cu)
 //   fp8          bf16 x, FP8 weights, with the option activations = "fp8": x is rounded to FP8,
 //                cuBLASLt
-//   fp4          NVFP4 weights, with the option activations = "fp4": x is rounded to NVFP4
-//                (quantise_fp4.cu, gemm_fp4.cu)
+//   w4a4         NVFP4 weights, with the option activations = "fp4": x is rounded to NVFP4
+//                (quantise_fp4.cu, gemm_w4a4.cu)
 //   quantised    bf16 x, quantised weights, up to 128 rows: dequantised inside the product
 //                (gemm_quantised.cu)
 //   dequantise   quantised weights to bf16, for f32 x to f32, in slices of outputs, then as plain
@@ -29,12 +29,13 @@
 #include "../../blas.hpp"
 #include "../../device.hpp"
 #include "../../kernel_list.hpp"
+#include "../common/pieces.hpp"
 #include "../variants.hpp"
 #include "dequantise.cuh"
-#include "gemm_fp4.cuh"
 #include "gemm_fp8.cuh"
 #include "gemm_quantised.cuh"
 #include "gemm_tile.cuh"
+#include "gemm_w4a4.cuh"
 #include "product.hpp"
 #include "skinny_gemm.hpp"
 
@@ -55,10 +56,6 @@ constexpr int32_t kFewOutputs = 64;
 constexpr int32_t kSkinnyRowsTogether = 64;
 constexpr std::size_t kTogether = 3;  // two of 17408 x 5120: 112 us, 101 through the library
 
-std::size_t round_up(std::size_t bytes) {
-  return (bytes + 255) / 256 * 256;
-}
-
 const void* row_of(const void* matrix, frt_dtype dtype, int64_t elements) {
   return static_cast<const char*>(matrix) + elements * dtype_bits(dtype) / 8;
 }
@@ -66,8 +63,8 @@ void* row_of(void* matrix, frt_dtype dtype, int64_t elements) {
   return static_cast<char*>(matrix) + elements * dtype_bits(dtype) / 8;
 }
 
-bool aligned(const void* pointer, int64_t stride_bytes) {
-  return reinterpret_cast<uintptr_t>(pointer) % 16 == 0 && stride_bytes % 16 == 0;
+bool aligned_rows(const void* matrix, int64_t stride_bytes) {
+  return aligned(matrix) && stride_bytes % 16 == 0;
 }
 
 // ---- plain weights -----------------------------------------------------------------------------
@@ -96,9 +93,9 @@ bool library_supports(Device& device, PlainCall& call) {
   // promised.
   const bool rounded_twice = product.accumulate && product.y_dtype == FRT_DTYPE_BF16;
   return !rounded_twice && product.x_dtype == FRT_DTYPE_BF16 &&
-         call.weight_dtype == FRT_DTYPE_BF16 && aligned(product.x, product.x_stride * 2) &&
-         aligned(call.weight, int64_t{product.weight.cols} * 2) &&
-         aligned(call.y(), product.y_stride * dtype_bits(product.y_dtype) / 8) &&
+         call.weight_dtype == FRT_DTYPE_BF16 && aligned_rows(product.x, product.x_stride * 2) &&
+         aligned_rows(call.weight, int64_t{product.weight.cols} * 2) &&
+         aligned_rows(call.y(), product.y_stride * dtype_bits(product.y_dtype) / 8) &&
          Blas::find(device)->offers(plain_shape(call));
 }
 void launch_library(Stream& stream, PlainCall& call) {
@@ -241,12 +238,12 @@ void launch_fp8(Stream& stream, GemmCall& call) {
   }
 }
 
-bool supports_fp4(Device&, GemmCall& call) {
+bool supports_w4a4(Device&, GemmCall& call) {
   const Product& product = call.products.front();
-  return product.rows >= kRoundedRows && fp4_gemm_supports(product);
+  return product.rows >= kRoundedRows && w4a4_gemm_supports(product);
 }
-void launch_fp4(Stream& stream, GemmCall& call) {
-  for (const Product& product : call.products) fp4_gemm(stream, product, call.memory->fp4_x);
+void launch_w4a4(Stream& stream, GemmCall& call) {
+  for (const Product& product : call.products) w4a4_gemm(stream, product, call.memory->fp4_x);
 }
 
 bool supports_quantised(Device&, GemmCall& call) {
@@ -302,10 +299,10 @@ void launch_groups(Stream& stream, GemmCall& call) {
 constexpr Variant<GemmCall> kGemmVariants[] = {
     {"skinny", {}, supports_skinny, launch_skinny},
     {"fp8", {feature::kLibrary | feature::kFp8Activations}, supports_fp8, launch_fp8},
-    {"fp4",
+    {"w4a4",
      {feature::kFp4Mma | feature::kFp4Activations, kFp4SharedBytes},
-     supports_fp4,
-     launch_fp4},
+     supports_w4a4,
+     launch_w4a4},
     {"quantised", {}, supports_quantised, launch_quantised},
     {"dequantise", {}, supports_dequantise, launch_dequantise},
     {"plain", {}, supports_plain, launch_plain},
@@ -341,7 +338,7 @@ GemmPlan plan_of(Device& device, std::span<const Product> products) {
       plan.fp8_x[types == BlasTypes::kFp8Channel] = {types, any.rows / 4 * 4, any.weight.cols,
                                                      nullptr, nullptr};
       plan.weight_scales = std::max(plan.weight_scales, round_up(fp8_scale_bytes(product.weight)));
-    } else if (selected->launch == launch_fp4) {
+    } else if (selected->launch == launch_w4a4) {
       plan.fp4_x = {any.rows, any.weight.cols, any.row_count, nullptr, nullptr, nullptr};
     }
   }
@@ -351,8 +348,9 @@ GemmPlan plan_of(Device& device, std::span<const Product> products) {
     plan.bytes += round_up(Fp8Rows::value_bytes(x.rows, x.inputs)) +
                   round_up(Fp8Rows::scale_bytes(x.types, x.rows, x.inputs));
   }
-  plan.bytes += round_up(plan.fp4_x.value_bytes()) + round_up(plan.fp4_x.scale_bytes()) +
-                round_up(plan.fp4_x.row_scale_bytes());
+  Cutter sizes(nullptr);
+  plan.fp4_x.take(sizes);
+  plan.bytes += sizes.bytes();
   return plan;
 }
 
@@ -389,9 +387,8 @@ void gemm_products(Stream& stream, std::span<const Product> products, void* memo
   if (plan.fp4_x.rows > 0) {
     Fp4Rows& x = room.fp4_x;
     x = plan.fp4_x;
-    x.values = reinterpret_cast<uint8_t*>(next);
-    x.scale = x.values + round_up(x.value_bytes());
-    x.row_scale = reinterpret_cast<float*>(x.scale + round_up(x.scale_bytes()));
+    Cutter cutter(next);
+    x.take(cutter);
     quantise_fp4_rows(stream, any.x_dtype, any.x, any.x_stride, x);
   }
   std::vector<Product> own, rounded;

@@ -9,6 +9,7 @@
 // one load of 16 bytes. Per row: a block, the row twice, the second time from L2.
 #include "../common/launch.cuh"
 #include "../common/numbers.cuh"
+#include "../common/pieces.hpp"
 #include "gemm_fp8.cuh"
 
 namespace frt::cuda {
@@ -116,10 +117,6 @@ ScaleSize scale_size(const Weight& weight) {
   if (weight.type != WeightType::kFp8Block) return {weight.rows, 1, 1};
   const auto width = static_cast<int32_t>(ceil_div(weight.cols, kGroup));
   return {static_cast<int32_t>(ceil_div(weight.rows, kGroup)), width, (width + 3) / 4 * 4};
-}
-
-bool aligned(const void* pointer) {
-  return reinterpret_cast<uintptr_t>(pointer) % 16 == 0;
 }
 
 }  // namespace

@@ -4,12 +4,10 @@
 #include <algorithm>
 #include <bit>
 
+#include "../common/pieces.hpp"
+
 namespace frt::cuda {
 namespace {
-
-bool aligned(const void* pointer, std::uintptr_t bytes) {
-  return reinterpret_cast<std::uintptr_t>(pointer) % bytes == 0;
-}
 
 int32_t round_up(int32_t value, int32_t step) {
   return (value + step - 1) / step * step;

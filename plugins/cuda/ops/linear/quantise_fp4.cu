@@ -14,7 +14,7 @@
 #include "../common/fp4_numbers.hpp"
 #include "../common/launch.cuh"
 #include "../common/numbers.cuh"
-#include "gemm_fp4.cuh"
+#include "gemm_w4a4.cuh"
 
 namespace frt::cuda {
 namespace {
@@ -98,14 +98,10 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-std::size_t Fp4Rows::value_bytes() const {
-  return static_cast<std::size_t>(rows) * static_cast<std::size_t>(inputs / 2);
-}
-std::size_t Fp4Rows::scale_bytes() const {
-  return static_cast<std::size_t>(rows) * static_cast<std::size_t>(scale_stride());
-}
-std::size_t Fp4Rows::row_scale_bytes() const {
-  return static_cast<std::size_t>(rows) * sizeof(float);
+void Fp4Rows::take(Cutter& cutter) {
+  values = cutter.take<uint8_t>(int64_t{rows} * (inputs / 2));
+  scale = cutter.take<uint8_t>(rows * scale_stride());
+  row_scale = cutter.take<float>(rows);
 }
 
 void quantise_fp4_rows(Stream& stream, frt_dtype x_dtype, const void* x, int64_t x_stride,

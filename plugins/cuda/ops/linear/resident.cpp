@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "../../device.hpp"
+#include "../common/pieces.hpp"
 
 namespace frt::cuda {
 namespace {
@@ -12,10 +13,6 @@ namespace {
 // Asked for by each block before the wait for x. What is under way then, x waits behind.
 constexpr int64_t kEarlyBytes = 68 << 10;
 constexpr int64_t kStaticBytes = 1024;  // of shared memory: barriers and what CUDA takes
-
-bool aligned(const void* pointer) {
-  return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
-}
 
 bool supports(const GemvPart& part) {
   return part.kind == GemvKind::kBf16 || part.kind == GemvKind::kFp8 ||

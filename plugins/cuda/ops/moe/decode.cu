@@ -18,6 +18,7 @@
 #include <algorithm>
 
 #include "../common/async_copy.cuh"
+#include "../common/pieces.hpp"
 #include "decode.cuh"
 
 namespace frt::cuda {
@@ -148,10 +149,6 @@ __global__ void __launch_bounds__(kEnterWarps * 32, 2)
 }
 
 // ---- host --------------------------------------------------------------------------------------
-
-bool aligned(const void* pointer) {
-  return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
-}
 
 bool fits(const MoeBlock& block) {
   const frt_moe_block_args& args = block.args;

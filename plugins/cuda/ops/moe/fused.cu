@@ -9,6 +9,7 @@
 
 #include "../common/exchange.hpp"
 #include "../common/launch.cuh"
+#include "../common/pieces.hpp"
 #include "decode.cuh"
 #include "fused.cuh"
 
@@ -32,9 +33,6 @@ bool fused_matrix(const MoeMatrix& matrix, MoeFormat format) {
 bool fits(const MoeBlock& block) {
   const frt_moe_block_args& args = block.args;
   const MoeFormat format = moe_format(block.gate.type);
-  const auto aligned = [](const void* pointer) {
-    return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
-  };
   if (block.routed || args.dtype != FRT_DTYPE_BF16 || args.rows > kFusedMostRows ||
       (format != MoeFormat::kBf16 && format != MoeFormat::kFp8)) {
     return false;

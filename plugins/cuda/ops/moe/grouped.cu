@@ -10,14 +10,26 @@
 //   gate, up  hidden[sorted] = silu(x gate^T) * (x up^T), rows of x gathered; also of the shared expert
 //   down      results[assignment] = hidden down^T, f32; also of the shared expert
 //   mix       the weighted sum over j in order, plus the shared expert
+//
+// Each product is the first of these that the device and the matrices allow:
+//
+//   w4a4         NVFP4 matrices, with the option activations = "fp4": x is rounded to NVFP4
+//                (grouped_w4a4.cu); never the router's
+//   wgmma        bf16 matrices (sm90/grouped.cu)
+//   dequantised  many rows of each expert: quantised matrices to bf16 in working memory
+//                (dequantise.cu), then as wgmma
+//   mma          every matrix: quantised ones are dequantised in shared memory (grouped_mma.cuh)
 // clang-format on
 //
 // Qwen3.6-35B-A3B, 8192 rows: 0.464 TFLOP per layer, 0.59 ms at 790 TFLOP/s; 200 rows touch every
 // expert: 1.62 GB of bf16, 0.35 ms at 4.65 TB/s.
 #include <algorithm>
+#include <array>
+#include <span>
 
 #include "../../kernel_list.hpp"
 #include "../common/launch.cuh"
+#include "../common/pieces.hpp"
 #include "../linear/fp4_tile.hpp"
 #include "grouped.cuh"
 #include "grouped_mma.cuh"
@@ -29,8 +41,9 @@ namespace {
 
 // Tiles of kSmallTile rows up to this many assignments per expert.
 constexpr int64_t kSmallTileLoad = 8;
-// From so many assignments per expert on quantised matrices are dequantised before the product: 3
-// bytes of traffic a value, whatever the rows, against 1.8 times the time of each row.
+// From so many assignments per expert on quantised matrices are dequantised to bf16 in memory
+// before the product. That moves 3 bytes a value however many rows there are; dequantising inside
+// the product makes each row take 1.8 times as long (notes/2026-11-28-experts-dequantised.md).
 constexpr int64_t kDequantiseLoad = 96;
 
 bool multiplies(const MoeMatrix& matrix) {
@@ -39,9 +52,6 @@ bool multiplies(const MoeMatrix& matrix) {
 
 bool fits(const MoeBlock& block) {
   const frt_moe_block_args& args = block.args;
-  const auto aligned = [](const void* pointer) {
-    return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
-  };
   bool good = args.dtype == FRT_DTYPE_BF16 && args.experts <= kSortExperts && aligned(args.x) &&
               aligned(args.y) && multiplies(block.gate) && multiplies(block.up) &&
               multiplies(block.down) && moe_format(block.gate.type) == moe_format(block.up.type);
@@ -55,46 +65,41 @@ bool fits(const MoeBlock& block) {
   return good;
 }
 
-// Cuts a block of memory into pieces aligned to 256 bytes; without memory only their sizes count.
-class Cutter {
- public:
-  explicit Cutter(void* memory) : memory_(static_cast<std::byte*>(memory)) {}
-  template <class T>
-  T* take(int64_t count) {
-    std::byte* piece = memory_ ? memory_ + used_ : nullptr;
-    used_ += static_cast<std::size_t>(ceil_div(count * static_cast<int64_t>(sizeof(T)), 256) * 256);
-    return reinterpret_cast<T*>(piece);
-  }
-  std::size_t used() const { return used_; }
-
- private:
-  std::byte* memory_;
-  std::size_t used_ = 0;
+// Rows of a tile, and how many tiles there may be.
+struct Tiling {
+  explicit Tiling(const frt_moe_block_args& args)
+      : assignments(static_cast<int64_t>(args.rows) * args.experts_per_token),
+        tile_rows(assignments <= kSmallTileLoad * args.experts ? kSmallTile : kLargeTile),
+        rows_tile(args.rows <= 64 ? kSmallTile : kLargeTile),
+        tiles(assignments / tile_rows + std::min<int64_t>(args.experts, assignments)) {}
+  int64_t assignments;
+  int tile_rows, rows_tile;  // of the experts, of products with one matrix
+  int64_t tiles;
 };
 
 struct Memory {
-  Memory(Cutter& cutter, const MoeBlock& block, int64_t tiles, std::size_t slice_bytes) {
-    const int64_t assignments =
-        static_cast<int64_t>(block.args.rows) * block.args.experts_per_token;
-    places = cutter.take<int32_t>(sort_blocks(block.args.rows, block.args.experts_per_token) *
-                                  block.args.experts);
-    first = cutter.take<int32_t>(block.args.experts);
-    order = cutter.take<int32_t>(assignments);
-    tile = cutter.take<MoeTile>(tiles);
-    first_tile = cutter.take<int32_t>(block.args.experts);
+  Memory(Cutter& cutter, const MoeBlock& block, const Tiling& tiling) {
+    const frt_moe_block_args& args = block.args;
+    places = cutter.take<int32_t>(sort_blocks(args.rows, args.experts_per_token) * args.experts);
+    first = cutter.take<int32_t>(args.experts);
+    order = cutter.take<int32_t>(tiling.assignments);
+    tile = cutter.take<MoeTile>(tiling.tiles);
+    first_tile = cutter.take<int32_t>(args.experts);
     tile_count = cutter.take<int32_t>(1);
-    hidden = cutter.take<bf16>(assignments * block.width);
-    results = cutter.take<float>(assignments * block.inputs);
-    slice = cutter.take<bf16>(static_cast<int64_t>(slice_bytes / sizeof(bf16)));
+    hidden = cutter.take<bf16>(tiling.assignments * block.width);
+    results = cutter.take<float>(tiling.assignments * block.inputs);
   }
   int32_t *places, *first, *order;
   MoeTile* tile;
   int32_t *first_tile, *tile_count;
   bf16* hidden;
   float* results;
-  bf16* slice;
+  bf16* slice = nullptr;  // of one product after the other
 };
 
+bool supports_w4a4(Device&, GroupedCall& call) {
+  return grouped_w4a4_supports(call);
+}
 bool supports_wgmma(Device&, GroupedCall& call) {
   return call.tile_rows == kLargeTile && call.product.matrix.type == WeightType::kBf16;
 }
@@ -105,22 +110,15 @@ bool supports_dequantised(Device&, GroupedCall& call) {
 }
 constexpr Needs kWgmmaNeeds{feature::kWgmma | feature::kBulkCopies, kGroupedWgmmaSharedBytes};
 constexpr Variant<GroupedCall> kProductVariants[] = {
-    {"fp4",
+    {"w4a4",
      {feature::kFp4Mma | feature::kFp4Activations, kFp4SharedBytes},
-     supports_grouped_w4a4,
+     supports_w4a4,
      launch_grouped_w4a4},
     {"wgmma", kWgmmaNeeds, supports_wgmma, launch_grouped_wgmma},
     {"dequantised", kWgmmaNeeds, supports_dequantised, launch_grouped_dequantised},
     {"mma", {}, nullptr, launch_grouped_mma},
 };
 constexpr Variants<GroupedCall> kProductTable{"grouped product", kProductVariants};
-
-// `x_rows`: rows of x in memory, `experts`: matrices in memory. `slice`: working_slice() bytes.
-void multiply(Stream& stream, const MoeProduct& product, int64_t x_rows, int64_t experts,
-              int tile_rows, bool gated, bf16* slice) {
-  const GroupedCall call{product, x_rows, experts, tile_rows, gated, slice};
-  run_variant(stream, kProductTable, call);
-}
 
 // A product of all rows with one matrix.
 MoeProduct plain_product(const MoeBlock& block, const void* x, const MoeMatrix& matrix, void* y) {
@@ -133,39 +131,67 @@ MoeProduct plain_product(const MoeBlock& block, const void* x, const MoeMatrix& 
   return product;
 }
 
-// Working memory of one product after the other, for what select_variant() gives them.
-std::size_t working_slice(Device& device, const MoeBlock& block, int tile_rows, int rows_tile) {
-  std::size_t bytes = 0;
-  const auto add = [&](const MoeProduct& product, int64_t x_rows, int64_t experts, int tile,
-                       bool gated) {
-    const GroupedCall call{product, x_rows, experts, tile, gated, nullptr};
-    const auto selected = select_variant(device, kProductTable, call).launch;
-    if (selected == launch_grouped_dequantised) bytes = std::max(bytes, grouped_slice_bytes(call));
-    if (selected == launch_grouped_w4a4) bytes = std::max(bytes, grouped_w4a4_bytes(call));
-  };
-  const auto product_with = [&](const MoeMatrix& matrix, const MoeMatrix& up, int32_t top_k) {
-    MoeProduct product = plain_product(block, nullptr, matrix, nullptr);
-    product.up = up;
-    product.top_k = top_k;
-    return product;
-  };
-  const frt_moe_block_args& args = block.args;
-  const int32_t chosen = args.experts_per_token;
-  add(product_with(block.gate, block.up, chosen), args.rows, args.experts, tile_rows, true);
-  add(product_with(block.down, {}, chosen), static_cast<int64_t>(args.rows) * chosen, args.experts,
-      tile_rows, false);
-  if (block.shared) {
-    add(product_with(block.shared_gate, block.shared_up, 0), args.rows, 1, rows_tile, true);
-    add(product_with(block.shared_down, {}, 0), args.rows, 1, rows_tile, false);
+// The products of a block in the order of their launches, the router's first. The same list gives
+// the size of the working memory, from a `memory` of NULLs, and what is launched: nothing is
+// launched that was not counted.
+class Products {
+ public:
+  Products(const MoeBlock& block, const Tiling& tiling, const Memory& memory)
+      : slice_(memory.slice) {
+    const frt_moe_block_args& args = block.args;
+    if (!block.routed) {
+      MoeProduct router = plain_product(block, args.x, block.router, args.logits);
+      router.y_f32 = true;
+      add({router, args.rows, 1, tiling.rows_tile, false, true, nullptr});
+    }
+    if (block.shared) {
+      MoeProduct hidden = plain_product(block, args.x, block.shared_gate, args.shared_hidden);
+      hidden.up = block.shared_up;
+      add({hidden, args.rows, 1, tiling.rows_tile, true, false, nullptr});
+      const MoeProduct down =
+          plain_product(block, args.shared_hidden, block.shared_down, args.shared_y);
+      add({down, args.rows, 1, tiling.rows_tile, false, false, nullptr});
+    }
+    MoeProduct hidden = plain_product(block, args.x, block.gate, memory.hidden);
+    hidden.up = block.up;
+    hidden.tiles = memory.tile;
+    hidden.first_tile = memory.first_tile;
+    hidden.tile_count = memory.tile_count;
+    hidden.tile_limit = static_cast<int32_t>(tiling.tiles);
+    hidden.order = memory.order;
+    hidden.top_k = args.experts_per_token;
+    hidden.gather = true;
+    add({hidden, args.rows, args.experts, tiling.tile_rows, true, false, nullptr});
+    MoeProduct down = hidden;
+    down.x = memory.hidden;
+    down.gather = false;
+    down.scatter = true;
+    down.matrix = block.down;
+    down.y = memory.results;
+    down.y_f32 = true;
+    add({down, tiling.assignments, args.experts, tiling.tile_rows, false, false, nullptr});
   }
-  return bytes;
+  std::span<const GroupedProduct> all() const { return {products_.data(), count_}; }
+
+ private:
+  void add(const GroupedProduct& product) {
+    products_[count_] = product;
+    products_[count_++].slice = slice_;
+  }
+
+  bf16* slice_;
+  std::array<GroupedProduct, 5> products_{};
+  std::size_t count_ = 0;
+};
+
+std::size_t slice_bytes(Device& device, GroupedCall& call) {
+  const auto launch = select_variant(device, kProductTable, call).launch;
+  if (launch == launch_grouped_dequantised) return grouped_slice_bytes(call);
+  if (launch == launch_grouped_w4a4) return grouped_w4a4_bytes(call);
+  return 0;
 }
 
-void route(Stream& stream, const MoeBlock& block, int tile_rows) {
-  const frt_moe_block_args& args = block.args;
-  MoeProduct router = plain_product(block, args.x, block.router, args.logits);
-  router.y_f32 = true;
-  multiply(stream, router, args.rows, 1, tile_rows, false, nullptr);
+void launch_route(Stream& stream, const frt_moe_block_args& args) {
   frt_moe_route_args route{};
   route.rows = args.rows;
   route.experts = args.experts;
@@ -178,16 +204,6 @@ void route(Stream& stream, const MoeBlock& block, int tile_rows) {
   launch_moe_route(stream, route);
 }
 
-void run_shared(Stream& stream, const MoeBlock& block, int tile_rows, bf16* slice) {
-  const frt_moe_block_args& args = block.args;
-  MoeProduct hidden = plain_product(block, args.x, block.shared_gate, args.shared_hidden);
-  hidden.up = block.shared_up;
-  multiply(stream, hidden, args.rows, 1, tile_rows, true, slice);
-  const MoeProduct down =
-      plain_product(block, args.shared_hidden, block.shared_down, args.shared_y);
-  multiply(stream, down, args.rows, 1, tile_rows, false, slice);
-}
-
 }  // namespace
 
 void register_moe_grouped(KernelList& list) {
@@ -195,14 +211,14 @@ void register_moe_grouped(KernelList& list) {
 }
 
 void launch_grouped_mma(Stream& stream, GroupedCall& call) {
-  const auto& [product, x_rows, experts, tile_rows, gated, slice] = call;
+  const MoeProduct& product = call.product;
   switch (moe_format(product.matrix.type)) {
     case MoeFormat::kFp8:
-      return launch_mma_fp8(stream, product, tile_rows, gated);
+      return launch_mma_fp8(stream, product, call.tile_rows, call.gated);
     case MoeFormat::kFp4:
-      return launch_mma_fp4(stream, product, tile_rows, gated);
+      return launch_mma_fp4(stream, product, call.tile_rows, call.gated);
     default:
-      return launch_mma_bf16(stream, product, tile_rows, gated);
+      return launch_mma_bf16(stream, product, call.tile_rows, call.gated);
   }
 }
 
@@ -212,42 +228,31 @@ bool supports_moe_grouped(Device&, MoeBlock& block) {
 
 void launch_moe_grouped(Stream& stream, MoeBlock& block) {
   const frt_moe_block_args& args = block.args;
-  const int64_t assignments = static_cast<int64_t>(args.rows) * args.experts_per_token;
-  const int tile_rows = assignments <= kSmallTileLoad * args.experts ? kSmallTile : kLargeTile;
-  const int rows_tile = args.rows <= 64 ? kSmallTile : kLargeTile;  // of products with one matrix
-  const int64_t tiles = assignments / tile_rows + std::min<int64_t>(args.experts, assignments);
-  const std::size_t slice_bytes = working_slice(stream.device(), block, tile_rows, rows_tile);
+  const Tiling tiling(args);
   Cutter sizes(nullptr);
-  Memory(sizes, block, tiles, slice_bytes);
-  Cutter cutter(stream.scratch(sizes.used()));
-  const Memory memory(cutter, block, tiles, slice_bytes);
+  std::size_t slice = 0;
+  const Products counted(block, tiling, {sizes, block, tiling});
+  for (const GroupedProduct& product : counted.all()) {
+    slice = std::max(slice, slice_bytes(stream.device(), product));
+  }
+  const auto slice_values = static_cast<int64_t>(slice / sizeof(bf16));
+  sizes.take<bf16>(slice_values);
+  Cutter cutter(stream.scratch(sizes.bytes()));
+  Memory memory(cutter, block, tiling);
+  if (slice > 0) memory.slice = cutter.take<bf16>(slice_values);
+  const Products products(block, tiling, memory);
+  std::span<const GroupedProduct> left = products.all();
 
   if (args.residual || block.shared) launch_moe_norm(stream, block, block.shared);
-  if (!block.routed) route(stream, block, rows_tile);
-  launch_moe_sort(stream, {args.rows, args.experts, args.experts_per_token, tile_rows,
+  if (!block.routed) {
+    run_variant(stream, kProductTable, left.front());
+    left = left.subspan(1);
+    launch_route(stream, args);
+  }
+  launch_moe_sort(stream, {args.rows, args.experts, args.experts_per_token, tiling.tile_rows,
                            args.row_count, args.ids, memory.places, memory.first, memory.order,
                            memory.tile, memory.first_tile, memory.tile_count});
-  if (block.shared) run_shared(stream, block, rows_tile, memory.slice);
-
-  MoeProduct hidden = plain_product(block, args.x, block.gate, memory.hidden);
-  hidden.up = block.up;
-  hidden.tiles = memory.tile;
-  hidden.first_tile = memory.first_tile;
-  hidden.tile_count = memory.tile_count;
-  hidden.tile_limit = static_cast<int32_t>(tiles);
-  hidden.order = memory.order;
-  hidden.top_k = args.experts_per_token;
-  hidden.gather = true;
-  multiply(stream, hidden, args.rows, args.experts, tile_rows, true, memory.slice);
-  MoeProduct down = hidden;
-  down.x = memory.hidden;
-  down.gather = false;
-  down.scatter = true;
-  down.matrix = block.down;
-  down.y = memory.results;
-  down.y_f32 = true;
-  multiply(stream, down, assignments, args.experts, tile_rows, false, memory.slice);
-
+  for (const GroupedProduct& product : left) run_variant(stream, kProductTable, product);
   launch_moe_mix(stream, {args.rows, args.experts, args.experts_per_token, block.inputs,
                           args.row_count, args.ids, args.weights, memory.results,
                           block.shared ? static_cast<const bf16*>(args.shared_y) : nullptr,

@@ -68,6 +68,7 @@ struct GroupedProduct {
   int64_t experts;  // matrices in memory
   int tile_rows;    // kSmallTile, kLargeTile
   bool gated;       // with `up`
+  bool exact;       // x is not rounded, whatever the device's option says: the choice of experts
   bf16* slice;      // working memory of the variants that say its size
 };
 using GroupedCall = const GroupedProduct;
@@ -78,15 +79,17 @@ void launch_grouped_mma(Stream& stream, GroupedCall& call);
 inline constexpr int kGroupedWgmmaSharedBytes = 197632;
 void launch_grouped_wgmma(Stream& stream, GroupedCall& call);
 // The same for quantised weights: the matrices of some experts at a time are dequantised to bf16 in
-// working memory (sm90/grouped.cu, dequantise.cu).  [driver]
+// `slice`, which has grouped_slice_bytes() (sm90/grouped.cu, dequantise.cu). Throws
+// FRT_ERR_INTERNAL where it is NULL.  [driver]
 void launch_grouped_dequantised(Stream& stream, GroupedCall& call);
 // Experts whose matrices are in working memory at a time, and its size.
 int64_t grouped_slice_experts(GroupedCall& call);
 std::size_t grouped_slice_bytes(GroupedCall& call);
 
 // On products of FP4 by FP4: NVFP4 matrices, x rounded to NVFP4, tiles of kLargeTile rows
-// (grouped_w4a4.cu). `slice` has grouped_w4a4_bytes().  [driver]
-bool supports_grouped_w4a4(Device& device, GroupedCall& call);
+// (grouped_w4a4.cu). `slice` has grouped_w4a4_bytes(); launching throws FRT_ERR_INTERNAL where it
+// is NULL.  [driver]
+bool grouped_w4a4_supports(GroupedCall& call);
 void launch_grouped_w4a4(Stream& stream, GroupedCall& call);
 std::size_t grouped_w4a4_bytes(GroupedCall& call);
 

@@ -7,9 +7,12 @@
 // Qwen3.6-35B-A3B, 8192 rows: 0.41 TFLOP of experts a layer, 0.25 ms on an RTX 5090 at 1676
 // TFLOP/s; all experts' weights are 0.45 GB, 0.25 ms at 1.79 TB/s. Compiled and emulated; not
 // measured on a device.
+#include <frt/error.hpp>
+
 #include "../common/launch.cuh"
+#include "../common/pieces.hpp"
 #include "../linear/fp4_loop.cuh"
-#include "../linear/gemm_fp4.cuh"
+#include "../linear/gemm_w4a4.cuh"
 #include "grouped_mma.cuh"
 
 namespace frt::cuda {
@@ -77,11 +80,8 @@ __global__ void __launch_bounds__(kFp4Threads, 1)
   store_tile<MoeFormat::kFp4, kGated, kLargeTile>(product, tile, first, sums);
 }
 
-// x of the call in NVFP4, in its working memory.
-std::size_t round_up(std::size_t bytes) {
-  return (bytes + 255) / 256 * 256;
-}
-Fp4Rows rounded_rows(GroupedCall& call) {
+// x of the call in NVFP4.
+Fp4Rows rounded_rows(GroupedCall& call, Cutter& cutter) {
   const MoeProduct& product = call.product;
   // The sorted rows beyond the block's are not counted anywhere: they are rounded, too, and not
   // read.
@@ -89,28 +89,22 @@ Fp4Rows rounded_rows(GroupedCall& call) {
   Fp4Rows x{static_cast<int32_t>(call.x_rows),
             product.matrix.cols,
             own_rows ? product.row_count : nullptr,
-            reinterpret_cast<uint8_t*>(call.slice),
+            nullptr,
             nullptr,
             nullptr};
-  if (!call.slice) return x;
-  x.scale = x.values + round_up(x.value_bytes());
-  x.row_scale = reinterpret_cast<float*>(x.scale + round_up(x.scale_bytes()));
+  x.take(cutter);
   return x;
 }
 
-bool aligned(const MoeMatrix& matrix, uint64_t data_bytes, uint64_t scale_bytes) {
-  const auto multiple = [](const void* pointer, int64_t stride, uint64_t bytes) {
-    return reinterpret_cast<uintptr_t>(pointer) % bytes == 0 &&
-           static_cast<uint64_t>(stride) % bytes == 0;
-  };
-  return multiple(matrix.data, matrix.data_stride, data_bytes) &&
-         multiple(matrix.scale, matrix.scale_stride, scale_bytes);
+bool has_aligned_scales(const MoeMatrix& matrix, int bytes) {
+  return aligned(matrix.scale, static_cast<uintptr_t>(bytes)) && matrix.scale_stride % bytes == 0;
 }
 bool has_whole_scales(const MoeMatrix& matrix) {
-  return matrix.cols % kFp4ScaleInputs == 0 && aligned(matrix, 16, 16);
+  return matrix.cols % kFp4ScaleInputs == 0 && has_aligned_scales(matrix, 16);
 }
 bool multiplies(const MoeMatrix& matrix) {
-  return matrix.type == WeightType::kNvfp4 && matrix.cols % 64 == 0 && aligned(matrix, 16, 4);
+  return matrix.type == WeightType::kNvfp4 && matrix.cols % 64 == 0 && aligned(matrix.data) &&
+         matrix.data_stride % 16 == 0 && has_aligned_scales(matrix, 4);
 }
 
 template <bool kGated>
@@ -127,21 +121,24 @@ void launch_tiles(Stream& stream, GroupedCall& call, const Fp4Rows& x) {
 
 }  // namespace
 
-bool supports_grouped_w4a4(Device&, GroupedCall& call) {
+bool grouped_w4a4_supports(GroupedCall& call) {
   const MoeProduct& product = call.product;
-  return call.tile_rows == kLargeTile && product.rows >= kRoundedRows &&
+  return !call.exact && call.tile_rows == kLargeTile && product.rows >= kRoundedRows &&
          multiplies(product.matrix) && (!call.gated || multiplies(product.up));
 }
 
 void launch_grouped_w4a4(Stream& stream, GroupedCall& call) {
-  const Fp4Rows x = rounded_rows(call);
+  if (!call.slice) throw Error(FRT_ERR_INTERNAL, "grouped product w4a4: no working memory");
+  Cutter cutter(call.slice);
+  const Fp4Rows x = rounded_rows(call, cutter);
   quantise_fp4_rows(stream, FRT_DTYPE_BF16, call.product.x, call.product.matrix.cols, x);
   call.gated ? launch_tiles<true>(stream, call, x) : launch_tiles<false>(stream, call, x);
 }
 
 std::size_t grouped_w4a4_bytes(GroupedCall& call) {
-  const Fp4Rows x = rounded_rows(call);
-  return round_up(x.value_bytes()) + round_up(x.scale_bytes()) + x.row_scale_bytes();
+  Cutter sizes(nullptr);
+  rounded_rows(call, sizes);
+  return sizes.bytes();
 }
 
 }  // namespace frt::cuda

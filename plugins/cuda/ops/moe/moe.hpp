@@ -49,7 +49,8 @@ void launch_moe_fused(Stream& stream, MoeBlock& block);
 // Up to 16 rows, bf16: three kernels, weights streamed once for each selected expert.
 bool supports_moe_decode(Device& device, MoeBlock& block);
 void launch_moe_decode(Stream& stream, MoeBlock& block);
-// More rows, bf16: rows sorted by expert, products on tensor cores.
+// More rows, bf16: rows sorted by expert, products on tensor cores, each by the first of four
+// variants (grouped.cu): FP4 by FP4, wgmma, dequantised in memory before, mma.sync.
 bool supports_moe_grouped(Device& device, MoeBlock& block);
 void launch_moe_grouped(Stream& stream, MoeBlock& block);
 void register_moe_grouped(KernelList& list);

@@ -4,6 +4,7 @@
 // path). All are bound by a few microseconds of latency or by one pass over the rows.
 #include "../common/launch.cuh"
 #include "../common/numbers.cuh"
+#include "../common/pieces.hpp"
 #include "moe.hpp"
 #include "rows.cuh"
 
@@ -184,9 +185,6 @@ void launch_moe_norm(Stream& stream, const MoeBlock& block, bool with_scale) {
   made.row_count = args.row_count;
   made.x = args.x;
   made.f32 = args.dtype == FRT_DTYPE_F32;
-  const auto aligned = [](const void* pointer) {
-    return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
-  };
   made.eights = !made.f32 && block.inputs % 8 == 0 && aligned(args.residual) &&
                 aligned(args.delta) && aligned(args.x) && aligned(args.norm_weight);
   made.with_scale = with_scale;

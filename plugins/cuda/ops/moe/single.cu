@@ -5,15 +5,12 @@
 
 #include "../common/exchange.hpp"
 #include "../common/launch.cuh"
+#include "../common/pieces.hpp"
 #include "few.cuh"
 #include "fused.cuh"
 
 namespace frt::cuda {
 namespace {
-
-bool aligned(const void* pointer) {
-  return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
-}
 
 // bf16, or FP8 with a scale per 128 x 128 values that four bytes can be read of.
 bool single_matrix(const MoeMatrix& matrix, MoeFormat format, int rows, int cols) {

@@ -12,9 +12,8 @@
 //   bf16     16                  shifted into the upper half of an f32
 //   fp8      8                   e4m3x2 -> f16x2 in hardware, then to f32; exact
 //   nvfp4    4                   e2m1x2 -> f16x2 in hardware that can (common/fp4.cuh); elsewhere
-//   the bits
-//                                are placed into an f16, which is then 2^-14 times the value, and
-//                                the local scale carries the 2^14; exact
+//                                the bits are placed into an f16, which is then 2^-14 times the
+//                                value, and the local scale carries the 2^14; exact
 #pragma once
 
 #include <frt/weights.hpp>

@@ -23,6 +23,7 @@
 #include <frt/checks.hpp>
 
 #include "../common/launch.cuh"
+#include "../common/pieces.hpp"
 #include "../registry.hpp"
 
 namespace frt::cuda {
@@ -250,23 +251,6 @@ __global__ void __launch_bounds__(kSpreadThreads)
               static_cast<unsigned long long>(tallies.mass(bin)));
   }
 }
-
-// Cuts `T` arrays from one block of memory; with NULL, only counts.
-class Cutter {
- public:
-  explicit Cutter(std::byte* memory) : memory_(memory) {}
-  template <class T>
-  T* take(int64_t count) {
-    T* taken = reinterpret_cast<T*>(memory_ ? memory_ + bytes_ : nullptr);
-    bytes_ += (static_cast<std::size_t>(count) * sizeof(T) + 255) / 256 * 256;
-    return taken;
-  }
-  std::size_t bytes() const { return bytes_; }
-
- private:
-  std::byte* memory_;
-  std::size_t bytes_ = 0;
-};
 
 std::size_t cut(std::byte* memory, int64_t count, SampleWork& work) {
   Cutter cutter(memory);

@@ -9,8 +9,8 @@
 //   BASE.weight F8_E4M3  + BASE.weight_scale, one element  FP8, one scale
 //   BASE.weight BF16 / F16 / F32                        as it stands
 //
-// Every companion tensor is checked: shape, dtype, and that its scales are finite. Activation
-// scales (`input_scale`, `input_global_scale`) are left to who wants them.
+// Every companion tensor is checked: shape, dtype, and that its scales are finite, those of NVFP4
+// not negative. Activation scales (`input_scale`, `input_global_scale`) are left to who wants them.
 #pragma once
 
 #include <frt/models/formats.hpp>
@@ -48,7 +48,7 @@ struct LinearWeight {
 // The weight of `base` (a name without ".weight"), which must be [rows, columns]. `block` is what
 // the configuration says about FP8 blocks.  Errors: FRT_ERR_NOT_FOUND (nothing there, or a
 // companion is missing), FRT_ERR_MISMATCH (a shape), FRT_ERR_UNSUPPORTED (a dtype), FRT_ERR_FORMAT
-// (a scale that is NaN or infinite).  [any]
+// (a scale that is NaN or infinite, or of NVFP4 and negative).  [any]
 LinearWeight find_linear(const Checkpoint& checkpoint, std::string_view base, std::uint64_t rows,
                          std::uint64_t columns, BlockShape block = {});
 

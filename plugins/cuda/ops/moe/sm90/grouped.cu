@@ -13,6 +13,7 @@
 // Gated: weight rows 0 .. 127 of a stage are the gate's, the others the up matrix's: the sums of
 // one value are in one thread.
 #include <algorithm>
+#include <frt/error.hpp>
 
 #include "../../common/arch.cuh"
 #include "../../common/async_copy.cuh"
@@ -389,6 +390,7 @@ std::size_t grouped_slice_bytes(GroupedCall& call) {
 }
 
 void launch_grouped_dequantised(Stream& stream, GroupedCall& call) {
+  if (!call.slice) throw Error(FRT_ERR_INTERNAL, "grouped product dequantised: no working memory");
   const int64_t slice = grouped_slice_experts(call);
   for (int64_t first = 0; first < call.experts; first += slice) {
     const int64_t count = std::min(slice, call.experts - first);

@@ -17,7 +17,7 @@
 #include "../common/launch.cuh"
 #include "../common/numbers.cuh"
 #include "fp4_loop.cuh"
-#include "gemm_fp4.cuh"
+#include "gemm_w4a4.cuh"
 
 namespace frt::cuda {
 namespace {
@@ -114,20 +114,16 @@ __global__ void __launch_bounds__(kFp4Threads, 1)
   }
 }
 
-bool aligned(const void* pointer, uintptr_t bytes) {
-  return reinterpret_cast<uintptr_t>(pointer) % bytes == 0;
-}
-
 }  // namespace
 
-bool fp4_gemm_supports(const Product& product) {
+bool w4a4_gemm_supports(const Product& product) {
   const Weight& weight = product.weight;
   const int64_t x_bytes = product.x_stride * dtype_bits(product.x_dtype) / 8;
-  return weight.type == WeightType::kNvfp4 && weight.cols % 64 == 0 && aligned(weight.data, 16) &&
-         aligned(weight.scale, 4) && aligned(product.x, 16) && x_bytes % 16 == 0;
+  return weight.type == WeightType::kNvfp4 && weight.cols % 64 == 0 && aligned(weight.data) &&
+         aligned(weight.scale, 4) && aligned(product.x) && x_bytes % 16 == 0;
 }
 
-void fp4_gemm(Stream& stream, const Product& product, const Fp4Rows& x) {
+void w4a4_gemm(Stream& stream, const Product& product, const Fp4Rows& x) {
   const uintptr_t pair_bytes = product.y_dtype == FRT_DTYPE_F32 ? 8 : 4;
   const Fp4Product args{
       product, x, product.weight.cols % kFp4ScaleInputs == 0 && aligned(product.weight.scale, 16),

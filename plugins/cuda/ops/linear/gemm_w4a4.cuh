@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// gemm_fp4.cuh - products of many rows with NVFP4 weights and activations rounded to NVFP4 as well
+// gemm_w4a4.cuh - products of many rows with NVFP4 weights and activations rounded to NVFP4 as well
 // (W4A4).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "../common/pieces.hpp"
 #include "fp4_tile.hpp"
 #include "product.hpp"
 
@@ -21,19 +22,18 @@ struct Fp4Rows {
 
   // A row's scales, ended by up to 15 bytes that are not read.
   __host__ __device__ int64_t scale_stride() const { return (inputs / 16 + 15) / 16 * 16; }
-  std::size_t value_bytes() const;
-  std::size_t scale_bytes() const;
-  std::size_t row_scale_bytes() const;
+  // Takes the memory for `rows` of `inputs`.
+  void take(Cutter& cutter);
 };
 
 // Whether the weight's format, the sizes and the alignments allow it; y has any alignment.
-bool fp4_gemm_supports(const Product& product);
+bool w4a4_gemm_supports(const Product& product);
 
 // Rounds f32 or bf16 `x`, whose rows are aligned to 16 bytes.  [driver]
 void quantise_fp4_rows(Stream& stream, frt_dtype x_dtype, const void* x, int64_t x_stride,
                        const Fp4Rows& out);
 
 // y of `product` from its x as it was rounded. The scales of NVFP4 weights have no sign.  [driver]
-void fp4_gemm(Stream& stream, const Product& product, const Fp4Rows& x);
+void w4a4_gemm(Stream& stream, const Product& product, const Fp4Rows& x);
 
 }  // namespace frt::cuda
