@@ -3,8 +3,8 @@
 #   FRT_CUDA        AUTO (default): build plugins/cuda where nvcc is found; ON: it must be found; OFF
 #   FRT_CUDA_ARCHS  one plugin each; "a" marks the instructions of exactly that architecture. The
 #                   PTX of the base architecture goes into the same plugin, for newer devices.
-#   FRT_CUDA_FAST_COMPILE  OFF; ON: code that compiles in half the time and runs slowly, with PTX of the
-#                   oldest two alone, to see on a machine without a GPU that everything compiles
+#   FRT_CUDA_FAST_COMPILE  OFF; ON: code that compiles in a third of the time and runs slowly, with PTX of
+#                   the oldest two alone, to see on a machine without a GPU that everything compiles
 #
 # nvcc is searched for in CMAKE_CUDA_COMPILER, in the toolkit that tools/setup-cuda assembles
 # (build/cuda-toolkit), on the PATH and in /usr/local/cuda.

@@ -9,6 +9,8 @@ target_compile_options(frt_warnings INTERFACE
 
 add_library(frt_sanitize INTERFACE)
 if(FRT_SANITIZE STREQUAL "address")
+  # Sources ask for this macro, which GCC defines.
+  target_compile_definitions(frt_sanitize INTERFACE $<$<CXX_COMPILER_ID:Clang>:__SANITIZE_ADDRESS__=1>)
   target_compile_options(frt_sanitize INTERFACE
     -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(frt_sanitize INTERFACE -fsanitize=address,undefined)

@@ -130,18 +130,26 @@ configure_and_build() {
   if command -v ccache >/dev/null; then
     # Clones in different folders share what they compiled, unless the user has set it up otherwise.
     [ -n "$(ccache --get-config base_dir)" ] || export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
+    # What ccache asks for to cache what includes precompiled headers.
+    [ -n "$(ccache --get-config sloppiness)" ] || export CCACHE_SLOPPINESS=pch_defines,time_macros
     options+=(-DCMAKE_{C,CXX,CUDA}_COMPILER_LAUNCHER=ccache)
   fi
   say "configuring build/$preset"
-  cmake --preset "$preset" "${options[@]}" >"build/.configure-$preset.log" 2>&1 ||
-    { cat "build/.configure-$preset.log" >&2; die "configuring build/$preset failed"; }
+  local log=build/.configure-$preset.log status=0
+  cmake --preset "$preset" "${options[@]}" >"$log" 2>&1 || status=$?
+  # A folder of another compiler, for which CMake forgets what else the preset sets.
+  if grep -q 'require your cache to be deleted' "$log"; then
+    status=0
+    cmake --fresh --preset "$preset" "${options[@]}" >"$log" 2>&1 || status=$?
+  fi
+  [ $status -eq 0 ] || { cat "$log" >&2; die "configuring build/$preset failed"; }
   if [ -t 1 ]; then
     say "building build/$preset"
     cmake --build "build/$preset" "${targets[@]}"
     return
   fi
   # A thousand lines of progress would push what failed out of a log that keeps only its end.
-  local log=build/.build-$preset.log
+  log=build/.build-$preset.log
   say "building build/$preset, its output goes to $log"
   cmake --build "build/$preset" "${targets[@]}" >"$log" 2>&1 ||
     { sed '/^\[[0-9]*\/[0-9]*\] [BL]/d' "$log" | tail -n 80 >&2; die "building build/$preset failed; the whole output is in $log"; }

@@ -85,7 +85,9 @@ TEST_CASE(
     }
     CHECK(told == asked);
     CapsuleRegistry next = world.registry(kPlenty, kPlenty, kPlenty);
-    for (const auto& [name, its] : named) {
+    for (const auto& one : named) {
+      const auto& name = one.first;
+      const auto& its = one.second;
       CAPTURE(name);
       CHECK(next.has(name) == (its.saved && !its.gone));
       if (next.has(name)) CHECK(world.restores(next, name, its.tokens));

@@ -220,7 +220,9 @@ TEST_CASE(
     CHECK(day.preemptions > 0);
     CHECK(day.restored > 0);
   }
-  for (const auto& [function, count] : all) {
+  for (const auto& calls : all) {
+    const auto& function = calls.first;
+    const auto& count = calls.second;
     CAPTURE(function);
     MESSAGE(function << ": " << count << " calls");
     for (const frt_status status : {FRT_ERR_DEVICE, FRT_ERR_OUT_OF_MEMORY, FRT_ERR_DEVICE_LOST}) {

@@ -274,7 +274,8 @@ TEST_CASE("values between tags are held to a strict schema, or it is refused wit
        "/properties/p/allOf"},
       {R"({"anyOf": [{"type": "string", "format": "date"}]})", "/properties/p/anyOf/0/format"},
   };
-  for (const auto& [schema, place] : refused) {
+  for (const auto& one : refused) {
+    const char *const schema = one.first, *const place = one.second;
     CAPTURE(std::string(schema));
     const std::vector<GrammarTool> tools = {tool_of(schema, true)};
     const frt_error error = failure_of([&] { GrammarPart::calls(kForm, tools, true); });
@@ -601,7 +602,9 @@ TEST_CASE("hostile sources end within their budget, in time and in memory") {
              R"({"type": "integer", "minimum": -9000000000000000000, "maximum": 9000000000000000000})"));
        }},
   };
-  for (const auto& [name, part] : cases) {
+  for (const auto& one : cases) {
+    const auto& name = one.first;
+    const auto& part = one.second;
     CAPTURE(std::string(name));
     const auto began = std::chrono::steady_clock::now();
     const frt_error error = failure_of([&] {

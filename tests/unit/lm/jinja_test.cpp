@@ -199,7 +199,8 @@ TEST_CASE("a template that would run for ever, or take all memory or stack, ends
             .find("nested more than") != std::string::npos);
   const std::pair<const char*, const char*> brackets[] = {
       {"(", ")"}, {"[", "]"}, {"-", ""}, {"not ", ""}, {"{'a':", "}"}, {"a if ", ""}, {"x[", "]"}};
-  for (const auto& [open, close] : brackets) {
+  for (const auto& bracket : brackets) {
+    const char *const open = bracket.first, *const close = bracket.second;
     CAPTURE(open);
     CHECK(refusal("{{ " + repeated(open, 50'000) + "1" + repeated(close, 50'000) + " }}",
                   FRT_ERR_UNSUPPORTED)

@@ -65,9 +65,12 @@ TEST_CASE("dequantised fixtures equal the numpy reader bit for bit") {
   const ScratchFolder folder;
   const Json expected = frt::io::read_json_file(kFixtures / "models_common/dequantised.json");
   std::map<std::string, int> formats;
-  for (const auto& [name, linears] : expected.items()) {
+  for (const auto& one : expected.items()) {
+    const std::string& name = one.key();
     const Checkpoint checkpoint = fixture(name);
-    for (const auto& [base, golden] : linears.items()) {
+    for (const auto& linear : one.value().items()) {
+      const std::string& base = linear.key();
+      const auto& golden = linear.value();
       const auto rows = golden["rows"].get<std::uint64_t>();
       const auto columns = golden["columns"].get<std::uint64_t>();
       const LinearWeight weight = find_linear(checkpoint, base, rows, columns);

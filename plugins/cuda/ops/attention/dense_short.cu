@@ -19,6 +19,7 @@
 #include "../common/launch.cuh"
 #include "../common/mbarrier.cuh"
 #include "../common/mma.cuh"
+#include "../common/shared_size.cuh"
 #include "dense.hpp"
 #include "dense_y.cuh"
 

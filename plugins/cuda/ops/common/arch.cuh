@@ -25,10 +25,6 @@
 #define FRT_ARCH_WGMMA_OR_HOST 0
 #endif
 
-// Whether an SM of the code's architecture has 160 KB of shared memory or more, rather than 100:
-// for sizes that a kernel is compiled with.
-inline constexpr bool kLargeSharedMemory = FRT_CUDA_ARCH >= 90 && FRT_CUDA_ARCH < 120;
-
 // Products of FP4 by FP4 by the threads of a warp: machine code of sm_120a and 121a.
 #if defined(__CUDA_ARCH_FEAT_SM120_ALL) || defined(__CUDA_ARCH_FEAT_SM121_ALL)
 #define FRT_ARCH_FP4_MMA 1

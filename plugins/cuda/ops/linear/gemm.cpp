@@ -29,7 +29,6 @@
 #include "../../blas.hpp"
 #include "../../device.hpp"
 #include "../../kernel_list.hpp"
-#include "../common/launch.cuh"
 #include "../common/pieces.hpp"
 #include "../variants.hpp"
 #include "dequantise.cuh"
