@@ -32,7 +32,7 @@ frt_environment_info read_environment_info(const frt_environment_v1& table,
 std::vector<std::string> names_for_policy(const frt_environment_info& info,
                                           const std::vector<ObservedName>& names);
 
-class PluginEnvironment final : public Environment {
+class PluginEnvironment : public Environment {
  public:
   // Makes the environment called `name` of an opened plugin, which outlives it. Throws what the
   // plugin reports, with environment and plugin before the text, and as read_environment_info().

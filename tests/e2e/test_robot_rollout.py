@@ -411,7 +411,7 @@ class Rollouts(Episodes):
             self.assertIn("/dev/null/nowhere", result.stderr)
             self.assertNotIn("episode 0", result.stderr.replace("  ", " "))
         text = self.check(USAGE, "--plugin-dir", PLUGINS, "rollout", self.model_manifest(
-            "synthetic:qwen3.6-tiny")).stderr
+            "synthetic:qwen3.6-tiny", extra='[environment.reach]\nplugin = "frt.reach"')).stderr
         self.assertIn("is no policy", text)
         kept = self.folder / "kept.svg"
         kept.write_text("a picture of before")

@@ -3,6 +3,7 @@
 every case of its kind."""
 import json
 import os
+import sys
 import unittest
 import xml.etree.ElementTree
 
@@ -19,7 +20,7 @@ class Environment(TemplateTest):
     def setUpClass(cls):
         super().setUpClass()
         cls.policy = cls.build("policy")  # beside it, as the README says
-        run("python3", cls.policy / "make_weights.py", cls.policy / "weights.safetensors")
+        run(sys.executable, cls.policy / "make_weights.py", cls.policy / "weights.safetensors")
 
     def template_manifest(self):
         text = (self.source / "manifest.toml").read_text(encoding="utf-8")

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "examples/reach/drawing.hpp"
 #include "examples/reach/world.hpp"
 #include "reach_plugin.hpp"
 #include "robot/record/episode_svg.hpp"
