@@ -65,7 +65,7 @@ class Counter {
     sums_ = {static_cast<float>(start.seed) + kept, 0};
     if (faulty::is("environment_ignores_seed")) {
       sums_[0] = 0;
-      task_ = 0;
+      task_ = start.task == FRT_TASK_ANY ? 0 : start.task;
     }
     steps_ = 0;
   }
@@ -178,7 +178,7 @@ class Plugin {
       table.step = [](frt_environment environment, const double* action,
                       frt_environment_result* result, frt_error* error) {
         const frt_status status = kTable.step(environment, action, result, error);
-        failed = failed || status != FRT_OK;
+        failed = failed || status == FRT_ERR_INVALID_ARGUMENT;
         return status;
       };
       table.reset = [](frt_environment environment, const frt_environment_start* start,
