@@ -255,6 +255,7 @@ ManifestLoader& App::manifests() {
     LoaderOptions options;
     options.hosts = {lm_host_kind(), http_host_kind(), robot_host_kind()};
     options.sets = options_.sets;
+    options.environments = environments_.names();
     manifests_ = std::make_unique<ManifestLoader>(registry(), log(), std::move(options));
   }
   return *manifests_;

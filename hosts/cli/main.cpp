@@ -2,7 +2,6 @@
 // frt-host: runs models from a manifest. One file per command (commands/).
 #include "cli/app.hpp"
 #include "cli/terminal/signals.hpp"
-#include "examples/reach/environment.hpp"
 
 #include <frt/core/services.hpp>
 
@@ -13,7 +12,6 @@ int main(int argc, char** argv) {
   std::signal(SIGCHLD, SIG_DFL);
   frt::core::SetupWatch::name_crashes();
   frt::host::App app("frt-host");
-  frt::host::add_reach_environment(app.environments());
   frt::host::add_commands(app);
   const int status = app.run(argc, argv);
   frt::host::end_with(status);

@@ -42,6 +42,7 @@ Handoff::Handoff(PolicyRunner& actor, Environment& environment, SubgoalMailbox& 
              actor.policy().observation_info().action_dim),
       ticker_(options_.ticks.hz, options_.ticks.spin_us),
       action_(queue_.width()) {
+  require_action_width(environment, queue_.width(), actor.policy().name());
   actor_.set_steps(options_.steps);
   actor_.set_guidance(options_.guidance);
 }

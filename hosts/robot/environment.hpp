@@ -26,9 +26,9 @@ class EpisodePicture {
   // Adds the episode that has just ended. Keeps the first few, ignores the others.
   virtual void add_episode() = 0;
   // One SVG file of the kept episodes under a title and a line of text (no markup), and a histogram
-  // of `chunk_ms`, milliseconds per chunk of actions.
+  // of `chunk_ms`, milliseconds per chunk of actions. The environment's own episode is lost.
   virtual std::string svg(const std::string& title, const std::string& line,
-                          std::span<const double> chunk_ms) const = 0;
+                          std::span<const double> chunk_ms) = 0;
 };
 
 class Environment {
@@ -43,12 +43,15 @@ class Environment {
   virtual std::span<const uint8_t> images() const = 0;
   virtual std::span<const float> state() const = 0;
   virtual uint32_t action_dim() const = 0;
+  virtual uint32_t max_ticks() const { return 0; }  // of an episode; 0: no limit of its own
+  virtual double period_s() const { return 0; }     // seconds of a tick; 0: any
   // One tick. Neither allocates nor waits.  [hot]
   virtual void apply(std::span<const double> action) = 0;
   // What an operator who has taken over does in this tick; false if there is no operator.  [hot]
   virtual bool operator_action(std::span<double> action) = 0;
-  virtual bool succeeded() const = 0;  // [hot]
-  virtual bool over() const = 0;       // its own limit is reached  [hot]
+  virtual bool succeeded() const = 0;          // [hot]
+  virtual bool over() const = 0;               // its own limit is reached  [hot]
+  virtual double reward() const { return 0; }  // of the last apply()  [hot]
   virtual const std::string& instruction() const = 0;
 
   // For a hand-off: what a planner may name, without the text that the environment's request puts
@@ -56,15 +59,21 @@ class Environment {
   virtual std::vector<EnvironmentSubgoal> subgoals() const;
   // Succeeds with subgoals()[index] from now on, without a reset.
   virtual void choose(std::size_t index);
-  // For a picture; null: it draws none. The picture lives no longer than the environment.
-  virtual std::unique_ptr<EpisodePicture> picture() const;
+  // For a picture of the episodes from now on; null: it draws none. The picture lives no longer
+  // than the environment.
+  virtual std::unique_ptr<EpisodePicture> picture();
 };
+
+// Throws FRT_ERR_MISMATCH if actions of `width` values, which `policy` gives, are too short for the
+// environment.  [any]
+void require_action_width(const Environment& environment, uint32_t width,
+                          const std::string& policy);
 
 inline std::vector<EnvironmentSubgoal> Environment::subgoals() const {
   return {};
 }
 inline void Environment::choose(std::size_t) {}
-inline std::unique_ptr<EpisodePicture> Environment::picture() const {
+inline std::unique_ptr<EpisodePicture> Environment::picture() {
   return nullptr;
 }
 

@@ -30,17 +30,15 @@ void EnvironmentRegistry::add(EnvironmentKind kind) {
   kinds_.push_back(std::move(kind));
 }
 
-const EnvironmentKind& EnvironmentRegistry::find(const std::string& name) const {
-  if (name.empty() && kinds_.size() == 1) return kinds_.front();
-  std::string names;
-  for (const EnvironmentKind& kind : kinds_) {
-    if (kind.name == name) return kind;
-    names += (names.empty() ? "" : ", ") + kind.name;
-  }
-  const std::string there = kinds_.empty() ? "this program has none" : "this program has: " + names;
-  throw Error(FRT_ERR_NOT_FOUND, (name.empty() ? "no environment is chosen"
-                                               : "no environment is called " + io::quote(name)) +
-                                     "; " + there);
+const EnvironmentKind* EnvironmentRegistry::find(const std::string& name) const noexcept {
+  const auto found = std::ranges::find(kinds_, name, &EnvironmentKind::name);
+  return found == kinds_.end() ? nullptr : &*found;
+}
+
+std::vector<std::string> EnvironmentRegistry::names() const {
+  std::vector<std::string> names;
+  for (const EnvironmentKind& kind : kinds_) names.push_back(kind.name);
+  return names;
 }
 
 }  // namespace frt::host

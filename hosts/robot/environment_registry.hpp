@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// environment_registry.hpp - environments by name: what `rollout` and `handoff` act on.
+// environment_registry.hpp - environments that a program brings itself, by name, for `rollout` and
+// `handoff`. Those of plugins are in the manifest (runtime/environment_choice.hpp).
 //
 // A program registers its own before it runs commands:
 //
@@ -25,9 +26,8 @@ struct EnvironmentRequest {
 };
 
 struct EnvironmentKind {
-  std::string name;        // lower-case letters, digits and '_'
-  std::string doc;         // one line
-  uint32_t max_ticks = 0;  // of an episode; 0: no limit of its own
+  std::string name;  // lower-case letters, digits and '_'
+  std::string doc;   // one line
   std::function<std::unique_ptr<Environment>(const EnvironmentRequest&)> make{};
 };
 
@@ -35,10 +35,9 @@ class EnvironmentRegistry {
  public:
   // Throws FRT_ERR_INVALID_ARGUMENT for a name that is taken or none, or without `make`.  [setup]
   void add(EnvironmentKind kind);
-  // By name; an empty name means the only one there is. Throws FRT_ERR_NOT_FOUND with the names
-  // that there are.  [any]
-  const EnvironmentKind& find(const std::string& name) const;
-  const std::vector<EnvironmentKind>& all() const noexcept { return kinds_; }
+  // By name; null if there is none.  [any]
+  const EnvironmentKind* find(const std::string& name) const noexcept;
+  std::vector<std::string> names() const;
 
  private:
   std::vector<EnvironmentKind> kinds_;  // in the order of add()

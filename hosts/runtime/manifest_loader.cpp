@@ -52,6 +52,7 @@ void ManifestLoader::check_hosts(const core::Manifest& manifest) const {
 core::ManifestRequest ManifestLoader::request(const std::vector<std::string>& sets) const {
   core::ManifestRequest request;
   request.hosts = host_schemas();
+  request.environments = options_.environments;
   request.sets = options_.sets;
   request.sets.insert(request.sets.end(), sets.begin(), sets.end());
   request.environment_names = core::process_environment_names();

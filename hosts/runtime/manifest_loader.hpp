@@ -31,6 +31,8 @@ struct HostKind {
 struct LoaderOptions {
   std::vector<HostKind> hosts;    // other kinds of tables are refused
   std::vector<std::string> sets;  // PATH=VALUE over every manifest
+  // Of the program itself: what `environment` of a table may name beside those of the manifest.
+  std::vector<std::string> environments{};
 };
 
 class ManifestLoader {

@@ -32,6 +32,10 @@ core::HostSchema robot_host_schema() {
       option("planner", FRT_CONFIG_STRING, "",
              "the language model that names subgoals in a hand-off; default: a list does");
   planner.reference = "model";
+  core::OptionSpec environment =
+      option("environment", FRT_CONFIG_STRING, "",
+             "what rollout and handoff act on; default: the only environment");
+  environment.reference = "environment";
   core::OptionSpec safe = option("safe_action", FRT_CONFIG_ENUM, "hold",
                                  "what is sent when no action is there in time");
   safe.choices = {"hold", "ramp", "stop"};
@@ -39,8 +43,7 @@ core::HostSchema robot_host_schema() {
       model,
       critic,
       planner,
-      option("environment", FRT_CONFIG_STRING, "",
-             "what rollout and handoff act on, by its name; empty: the only one there is"),
+      environment,
       option("listen", FRT_CONFIG_STRING, "127.0.0.1:8000", "address and port of the websocket"),
       option("api_key", FRT_CONFIG_STRING, "", "what clients must send; empty: nothing"),
       option("max_message", FRT_CONFIG_SIZE, "32M", "bytes of one observation"),
@@ -86,7 +89,9 @@ core::HostSchema robot_host_schema() {
              "strengths by step in place of beta, e.g. \"2.5, 2, 1.5\"; the last one continues"),
       option("seed", FRT_CONFIG_INT, "0", "seed of the noise", 0, 9007199254740992.0),
       option("default_prompt", FRT_CONFIG_STRING, "", "instruction for requests without one"),
-      option("hz", FRT_CONFIG_FLOAT, "50", "actions per second", 0.1, 10000),
+      option("hz", FRT_CONFIG_FLOAT, "50",
+             "actions per second; left out: the environment's own pace, where it has one", 0.1,
+             10000),
       option("execute", FRT_CONFIG_INT, "0", "actions of a chunk that are used; 0: all", 0, 65535),
       option("lead", FRT_CONFIG_INT, "0",
              "ticks before a chunk's end at which the next one is asked for", 0, 65535),
@@ -165,6 +170,7 @@ RobotSettings robot_settings(const core::Config& given) {
   settings.service.stale_ms = number("stale_ms");
   settings.service.default_prompt = given.text("default_prompt");
   settings.ticks.hz = number("hz");
+  settings.hz_given = given.find("hz")->from.origin != core::Origin::kDefault;
   settings.ticks.spin_us = number("spin_us");
   settings.ticks.execute = whole("execute");
   settings.ticks.lead = whole("lead");
@@ -234,15 +240,6 @@ PolicyModel policy_of(const LoadedModel& loaded) {
 nlohmann::ordered_json to_json(const LatencySummary& s) {
   return {{"count", s.count}, {"p50", s.p50}, {"p90", s.p90},        {"p99", s.p99},
           {"p99.9", s.p999},  {"max", s.max}, {"jitter", s.jitter()}};
-}
-
-const EnvironmentKind& chosen_environment(const EnvironmentRegistry& environments,
-                                          const RobotSettings& settings, const std::string& given) {
-  const bool from_manifest = given.empty() && !settings.environment.empty();
-  return stage(from_manifest ? ExitCode::kManifest : ExitCode::kUsage,
-               [&]() -> const EnvironmentKind& {
-                 return environments.find(given.empty() ? settings.environment : given);
-               });
 }
 
 EnvironmentRequest environment_request(const PolicyModel& policy, const std::string& tag) {

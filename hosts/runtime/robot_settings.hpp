@@ -23,6 +23,7 @@ namespace frt::host {
 struct RobotSettings {
   std::string model, critic, planner;  // empty: the only model; none; none
   std::string environment;             // of rollout and handoff; empty: the only one there is
+  bool hz_given = false;               // else ticks.hz is a default
   ServerOptions server;
   ServiceOptions service;
   TickOptions ticks;
@@ -53,10 +54,6 @@ nlohmann::ordered_json robot_fingerprints(const LoadedModel& loaded, const std::
 // The loaded model as a policy. Throws, with exit status 2, if it is none.
 PolicyModel policy_of(const LoadedModel& loaded);
 
-// What rollout and handoff act on: `given` by the user, else what `settings` say, else the only one
-// of `environments`. Throws with exit status 2, or 3 for a name of the manifest.  [any]
-const EnvironmentKind& chosen_environment(const EnvironmentRegistry& environments,
-                                          const RobotSettings& settings, const std::string& given);
 // What an environment is told for this policy; `tag` comes behind each instruction.  [setup]
 EnvironmentRequest environment_request(const PolicyModel& policy, const std::string& tag);
 

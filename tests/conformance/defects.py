@@ -63,6 +63,28 @@ MADE = [
     ("lm_info_ignores_size", "plugin host of a later minor version", "FAIL", "leaves the struct_size 256 in a struct of 248"),
     ("fingerprint_no_name", "model capsule version", "FAIL", "the name of a field of the fingerprint is NULL"),
 ]
+# Defects of an environment, as above.
+ENVIRONMENT = [
+    ("environment_missing", "environment tables", "offers no frt.environment/1"),
+    ("environment_no_step", "environment tables", "has no step"),
+    ("create_makes_nothing", "environment tables", "returns FRT_OK and no environment"),
+    ("environment_port_type", "environment tables", "a state is f32[values]"),
+    ("environment_chance", "environment tables", "does not say that it is deterministic"),
+    ("reset_throws", "environment gives what it says", "`reset` threw"),
+    ("observe_shape", "environment gives what it says", "its port says u8[28,28,3]"),
+    ("observe_state_nan", "environment gives what it says", "has nan as value 1"),
+    ("reward_nan", "environment gives what it says", "gives the reward nan"),
+    ("never_over", "environment gives what it says", "after max_steps = 10 steps the episode is not over"),
+    ("environment_remembers", "environment same seed, same episode", "the same seed a second time: after step 0 the arrays differ"),
+    ("observe_moves", "environment looking changes nothing", "an episode with more looks: after step 0 the arrays differ"),
+    ("step_unchecked", "environment refuses", "step with nan as value 0 returns FRT_OK, it must be FRT_ERR_INVALID_ARGUMENT"),
+    ("step_error_stays", "environment reset after an error", "it failed once"),
+    ("set_task_ignored", "environment tasks", "after set_task of task 1 the instruction is"),
+    ("expert_nan", "environment expert action", "gives nan as value 0"),
+    ("expert_far", "environment expert action", "gives 2.000000 as value 0"),
+    ("draw_open", "environment draws", "is not made of whole SVG elements"),
+    ("draw_ignores_sink", "environment draws", "draw with a sink that returns FRT_ERR_CANCELLED returns FRT_OK"),
+]
 # The rule that the small model breaks (tests/conformance/small_model), as above. Of a language model ...
 SMALL_LM = [
     ("launch_works", "model captured equals eager", "captured, "),
@@ -175,6 +197,22 @@ class Defects(unittest.TestCase):
                 self.assertEqual(len(found), 1, text)
                 self.assertRegex(found[0], rf"^{verdict} +{case} ")
                 self.assertIn(words, found[0])
+
+    def test_each_defect_of_an_environment_fails_its_own_case(self):
+        code, text = check("defect_environment.so", "", "--filter", "", "--verbose")
+        self.assertEqual(code, 0, text)
+        self.assertEqual(re.findall(r"(?m)^skip +(.*?)  +", text), ["environment rare options", "plugin host of the oldest version"])
+        for defect, case, words in ENVIRONMENT:
+            with self.subTest(defect):
+                code, text = check("defect_environment.so", defect, "--filter", "")
+                self.assertEqual(code, 1, text)
+                found = [line for line in text.splitlines() if line.split(" ")[0] in ("FAIL", "CRASH", "HANG")]
+                self.assertEqual(len(found), 1, text)
+                self.assertRegex(found[0], rf"^FAIL +{case} ")
+                self.assertIn(words, found[0])
+        code, text = check("defect_environment.so", "environment_ignores_seed", "--filter", "")
+        self.assertEqual(code, 0, text)
+        self.assertRegex(text, r"(?m)^warn +environment same seed, same episode .*is the seed used")
 
     def test_each_defect_of_a_model_that_is_made_fails_its_own_case(self):
         made = ("--checkpoint", "synthetic:x", "--backend", str(FOLDER / "defect_backend.so"))

@@ -281,6 +281,58 @@ void use_model(const Subject& subject, const Opened& opened) {
   contain(opened.sender(), "destroy", [&] { table.destroy(model); });
 }
 
+// A few steps, with structs of the host's version.
+void use_environment(const Subject& subject, const Opened& opened) {
+  const auto table = opened.table<frt_environment_v1>(FRT_EXT_ENVIRONMENT);
+  const std::string& sender = opened.sender();
+  const core::Config config =
+      config_of(opened.loaded().schema.options, subject.options, "environment");
+  Enlarged<frt_config> longer_config(*config.c());
+  frt_environment_params known{};
+  known.struct_size = sizeof(known);
+  known.name = "checked";
+  known.config = opened.is_newer() ? longer_config.get() : config.c();
+  Enlarged<frt_environment_params> longer(known);
+  frt_environment environment = nullptr;
+  frt_error error{};
+  const frt_status status = contain(sender, "create", [&] {
+    return table.create(opened.handle(), opened.is_newer() ? longer.get() : &known, &environment,
+                        &error);
+  });
+  longer.require_untouched(sender, "create");
+  longer_config.require_untouched(sender, "create");
+  if (status == FRT_ERR_UNSUPPORTED || is_refusal_of_a_version(status)) {
+    opened.require(status, error, "create");
+  }
+  check(status, error, sender + ": create");
+  try {
+    const auto info = ask_sized<frt_environment_info>(
+        opened, "info", offsetof(frt_environment_info, action_high),
+        [&](frt_environment_info* out) { return table.info(environment, out); });
+    frt_environment_start start{};
+    start.struct_size = sizeof(start);
+    start.task = FRT_TASK_ANY;
+    start.seed = subject.seed;
+    Enlarged<frt_environment_start> longer_start(start);
+    check(contain(sender, "reset",
+                  [&] { return table.reset(environment, longer_start.get(), &error); }),
+          error, sender + ": `reset` with a start of a later version");
+    longer_start.require_untouched(sender, "reset");
+    ask_sized<frt_observation>(
+        opened, "observe", offsetof(frt_observation, options),
+        [&](frt_observation* out) { return table.observe(environment, out, &error); });
+    const std::vector<double> action(static_cast<std::size_t>(info.action->shape[0]));
+    ask_sized<frt_environment_result>(opened, "step", offsetof(frt_environment_result, reward),
+                                      [&](frt_environment_result* out) {
+                                        return table.step(environment, action.data(), out, &error);
+                                      });
+  } catch (...) {
+    table.destroy(environment);
+    throw;
+  }
+  contain(sender, "destroy", [&] { table.destroy(environment); });
+}
+
 PluginCase case_of(const char* name, Age age, uint32_t kind) {
   return {name, [age, kind](const Subject& subject) {
             const OtherHost host(age);
@@ -293,6 +345,8 @@ PluginCase case_of(const char* name, Age age, uint32_t kind) {
             if (age == Age::kBare) return;
             if (kind == FRT_PLUGIN_BACKEND) {
               use_backend(subject, opened);
+            } else if (kind == FRT_PLUGIN_ENVIRONMENT) {
+              use_environment(subject, opened);
             } else {
               use_model(subject, opened);
             }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // frt-plugin-check: does a plugin do what the headers say? Of every plugin: card, descriptor, life,
 // hosts of other versions, tables (plugin_cases.hpp). Of a model: that it is made and destroyed,
-// its roles, captured runs against eager ones, capsules, options (model_cases.cpp). Of a backend:
+// its roles, captured runs against eager ones, capsules, options (model_cases.cpp). Of an
+// environment: episodes against each other, what it gives against its ports, what it must refuse
+// (environment_cases.cpp). Of a backend:
 // its streams, events and executables by the rules of frt/backend.h, and every operator it offers,
 // with random inputs and odd shapes, against the CPU backend in its reference numerics (f32, one
 // fixed order of reduction); and products and whatever moves, counts, converts, routes or samples
@@ -129,6 +131,12 @@ void refuse_idle_options(const CLI::App& app, uint32_t kind, bool makes_model) {
   } else if (kind == FRT_PLUGIN_BACKEND) {
     refuse({"--checkpoint", "--backend", "--prompt"},
            "it is for models, and this plugin is a backend");
+  } else if (kind == FRT_PLUGIN_ENVIRONMENT) {
+    refuse({"--device", "--strict", "--once", "--activations", "--all-variants", "--threads",
+            "--seconds"},
+           "it is for the operators of a backend, and this plugin is an environment");
+    refuse({"--checkpoint", "--backend", "--prompt"},
+           "it is for models, and this plugin is an environment");
   }
   if (app.count("--json") > 0) refuse({"--verbose"}, "--json tells everything");
   if (app.count("--in-process") > 0) refuse({"--timeout"}, "--in-process has no clock");
@@ -166,7 +174,8 @@ frt::core::Card card_of(const std::string& plugin) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Checks a plugin, a backend or a model, against what the headers say.");
+  CLI::App app(
+      "Checks a plugin, a backend, a model or an environment, against what the headers say.");
   std::string part, cases, activations;
   Subject subject;
   Choice choice;
@@ -180,7 +189,8 @@ int main(int argc, char** argv) {
                  "plugin. Needed for operators and models");
   app.add_option("--device", subject.device, "Ordinal of the device, of a backend");
   app.add_option("--set", settings,
-                 "An option of the backend's device or of the model, key=value; repeatable");
+                 "An option of the backend's device, the model or the environment, key=value; "
+                 "repeatable");
   app.add_option("--checkpoint", subject.checkpoint,
                  "What a model is made of; without it no model is made");
   app.add_option("--backend", subject.backend,

@@ -182,6 +182,8 @@ std::vector<PluginCase> plugin_cases(uint32_t kind) {
     cases.push_back({"plugin no such device", backend_no_device});
     cases.push_back({"plugin rare options", backend_options});
     cases.push_back({"plugin device status", device_status});
+  } else if (kind == FRT_PLUGIN_ENVIRONMENT) {
+    add_environment_cases(cases);
   } else {
     add_model_cases(cases);
   }

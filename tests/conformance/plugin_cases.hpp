@@ -21,7 +21,7 @@ struct Subject {
   // Of a model: what it is made of, and the device's backend; empty: the reference.
   std::string checkpoint, backend;
   std::string folder;           // for files of the run; goes with it
-  std::vector<Option> options;  // of the backend's device or of the model
+  std::vector<Option> options;  // of the backend's device, of the model or of the environment
   uint64_t seed = 1;
   // A case calls it before each part that may take long, such as making a model: the time that
   // --timeout allows begins anew.
@@ -36,7 +36,7 @@ struct PluginCase {
   bool stops = false;  // where it fails, no case after it can be judged
 };
 
-// The cases of a backend or a model (FRT_PLUGIN_*), in order. A file whose card cannot be read has
+// The cases of a plugin of a kind (FRT_PLUGIN_*), in order. A file whose card cannot be read has
 // kind 0, and only the case that says so.
 std::vector<PluginCase> plugin_cases(uint32_t kind);
 
@@ -48,6 +48,8 @@ void add_tokenizer_cases(std::vector<PluginCase>& cases);
 void add_chat_cases(std::vector<PluginCase>& cases);
 void add_policy_cases(std::vector<PluginCase>& cases);
 void add_guidance_cases(std::vector<PluginCase>& cases);
+// The cases of an environment, in place of those.
+void add_environment_cases(std::vector<PluginCase>& cases);
 // Hosts of other minor versions, which open the plugin and use it as far as its kind goes.
 void add_host_cases(std::vector<PluginCase>& cases, uint32_t kind);
 

@@ -95,7 +95,7 @@ class Episodes(HostTest):
             "weight": ([HORIZON * 2, 2], [chance.uniform(-0.01, 0.01) for _ in range(HORIZON * 4)]),
             "prompts": ([5, HORIZON * 2], [chance.uniform(-0.05, 0.05) for _ in range(5 * HORIZON * 2)])})
 
-    def robot(self, robot="", options="", more=""):
+    def robot(self, robot="", options="", more="", environment='[environment.reach]\nplugin = "frt.reach"'):
         return self.manifest(f"""schema = 1
 [device.cpu0]
 backend = "frt.cpu"
@@ -107,6 +107,7 @@ device = "cpu0"
 checkpoint = "policy.safetensors"
 [model.p.options]
 {options}
+{environment}
 [host.robot]
 model = "p"
 execute = 5
@@ -123,6 +124,7 @@ class Rollouts(Episodes):
         manifest = self.robot()
         report = self.rollout(manifest, "-n", 3, "--seed", 5, "--record", "one", "--picture", "p.svg", "--json")
         self.assertEqual(report["episodes"], 3)
+        rewards = 0
         self.assertEqual(report["captures_since_ready"], 0)
         self.assertEqual(report["deadline_miss_total"], 0)
         self.assertGreater(report["boundary_bytes"], 28 * 28 * 3)
@@ -137,6 +139,7 @@ class Rollouts(Episodes):
             self.assertEqual(one["noise"][0], [chunks, HORIZON, 2])
             self.assertEqual(one["actions"][0], [chunks, HORIZON, 2])
             self.assertEqual(one["tick_action"][0], [ticks, 2])
+            self.assertEqual(one["reward"][0], [ticks])
             self.assertEqual(list(one["chunk_tick"][1]), list(range(0, ticks, 5)))
             self.assertEqual(one["tick_chunk"][1], tuple(i // 5 for i in range(ticks)))
             self.assertEqual(one["tick_action"][1][:10], one["actions"][1][:10])
@@ -144,6 +147,7 @@ class Rollouts(Episodes):
             meta = json.loads(text(one["meta"]))
             self.assertEqual(meta["seed"], 5 + episode)
             self.assertEqual(len(meta["fingerprints"]["model"]["sha256"]), 64)
+            rewards += sum(one["reward"][1])
             for key in one:
                 if not key.startswith(("t_", "tick_time", "tick_late")):
                     self.assertEqual(repr(one[key]), repr(two[key]), key)   # repr: NaN
@@ -156,6 +160,9 @@ class Rollouts(Episodes):
             self.assertEqual(len(messages["/action"]), ticks)
             self.assertEqual(messages["/chunk"][0]["actions"][0], list(one["actions"][1][:2]))
             self.assertEqual(messages["/episode"][0]["prompt"], text(one["prompt"]))
+            self.assertEqual([action["reward"] for action in messages["/action"]], list(one["reward"][1]))
+        self.assertNotEqual(rewards, 0)
+        self.assertAlmostEqual(report["mean_reward"], rewards / 3, places=9)
         picture = xml.etree.ElementTree.parse(self.folder / "p.svg").getroot()
         self.assertEqual(len([e for e in picture.iter() if e.tag.endswith("polyline")]), 3)
 
@@ -164,9 +171,9 @@ class Rollouts(Episodes):
         self.assertEqual(picked["chunks"], self.rollout(self.robot(), "-n", 1, "--environment", "reach", "--json")["chunks"])
         for command in ("rollout", "handoff"):
             said = self.check(USAGE, "--plugin-dir", PLUGINS, command, self.robot(), "--environment", "leg").stderr
-            self.assertIn("no environment is called 'leg'; this program has: reach", said)
+            self.assertIn("no environment is called 'leg'; there are: reach", said)
             said = self.check(MANIFEST, "--plugin-dir", PLUGINS, command, self.robot('environment = "leg"')).stderr
-            self.assertIn("this program has: reach", said)
+            self.assertIn("'leg' is not an [environment.NAME] of this manifest: reach", said)
 
     def test_what_a_policy_reads_is_shown_with_its_plugin(self):
         manifest = self.robot()
@@ -404,7 +411,7 @@ class Rollouts(Episodes):
             self.assertIn("/dev/null/nowhere", result.stderr)
             self.assertNotIn("episode 0", result.stderr.replace("  ", " "))
         text = self.check(USAGE, "--plugin-dir", PLUGINS, "rollout", self.model_manifest(
-            "synthetic:qwen3.6-tiny")).stderr
+            "synthetic:qwen3.6-tiny", extra='[environment.reach]\nplugin = "frt.reach"')).stderr
         self.assertIn("is no policy", text)
         kept = self.folder / "kept.svg"
         kept.write_text("a picture of before")

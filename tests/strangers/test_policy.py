@@ -19,9 +19,10 @@ class Policy(TemplateTest):
     def policy(self, device="", tensors=None, metadata=None):
         MAKE_WEIGHTS["save"](self.folder / "weights.safetensors", tensors or MAKE_WEIGHTS["make"](),
                              metadata or MAKE_WEIGHTS["METADATA"])
-        return self.model_manifest("weights.safetensors", "", device, """[host.robot]
+        return self.model_manifest("weights.safetensors", "", device, """[environment.reach]
+plugin = "frt.reach"
+[host.robot]
 model = "m"
-environment = "reach"
 execute = 10
 """, plugin="acme.reach")
 

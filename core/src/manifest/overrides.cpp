@@ -118,7 +118,8 @@ void Overrides::finish(Diagnostics& diagnostics) const {
   const std::vector<std::string> known(variables_.begin(), variables_.end());
   for (const std::string& name : request_.environment_names) {
     const bool ours = name.starts_with("FRT_DEVICE_") || name.starts_with("FRT_MODEL_") ||
-                      name.starts_with("FRT_HOST_") || name.starts_with("FRT_PLUGIN_OPTIONS_");
+                      name.starts_with("FRT_ENVIRONMENT_") || name.starts_with("FRT_HOST_") ||
+                      name.starts_with("FRT_PLUGIN_OPTIONS_");
     if (!ours || variables_.contains(name)) continue;
     diagnostics.warning({}, "environment variable " + name + " sets nothing in this manifest")
         .hint = did_you_mean(name, known);

@@ -24,8 +24,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kManifestLimit = uint64_t{1} << 20;
-const std::vector<std::string> kTopKeys = {"schema", "plugin", "plugin-options",
-                                           "device", "model",  "host"};
+const std::vector<std::string> kTopKeys = {
+    "schema", "plugin", "plugin-options", "device", "model", "environment", "host"};
 
 bool is_name(std::string_view name) {
   return !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), [](char c) {
@@ -89,10 +89,15 @@ class Reader {
     // Names first: tables refer to each other in any order.
     const std::vector<const TomlMember*> devices = named_tables(root, "device");
     const std::vector<const TomlMember*> models = named_tables(root, "model");
+    const std::vector<const TomlMember*> environments = named_tables(root, "environment");
     for (const TomlMember* member : devices) manifest_.resolving.devices.push_back(member->key);
     for (const TomlMember* member : models) manifest_.resolving.models.push_back(member->key);
+    std::vector<std::string>& names = manifest_.resolving.environments;
+    for (const TomlMember* member : environments) names.push_back(member->key);
+    names.insert(names.end(), request_.environments.begin(), request_.environments.end());
     for (const TomlMember* member : devices) read_device(*member);
     for (const TomlMember* member : models) read_model(*member);
+    for (const TomlMember* member : environments) read_environment(*member);
     for (const TomlMember* member : named_tables(root, "host")) read_host(*member);
     read_plugin_options(root);
     overrides_.finish(diagnostics_);
@@ -217,9 +222,12 @@ class Reader {
     if (!request_.schemas) return nullptr;
     const SchemaSource::Lookup lookup = request_.schemas->find(id);
     if (lookup.kind != 0 && kind != 0 && lookup.kind != kind) {
-      Diagnostic& d =
-          error(position, fmt::format("'{}' is a {} plugin; here belongs a {} plugin", id,
-                                      plugin_kind_name(lookup.kind), plugin_kind_name(kind)));
+      const auto with_article = [](uint32_t named) {
+        const std::string name = plugin_kind_name(named);
+        return (name.starts_with('e') ? "an " : "a ") + name;
+      };
+      Diagnostic& d = error(position, fmt::format("'{}' is {} plugin; here belongs {} plugin", id,
+                                                  with_article(lookup.kind), with_article(kind)));
       d.notes.push_back(fmt::format("{} plugins: {}", plugin_kind_name(kind),
                                     fmt::join(request_.schemas->ids(kind), ", ")));
       return nullptr;
@@ -328,6 +336,34 @@ class Reader {
     }
   }
 
+  // What [kind.NAME.options] gives to the plugin that the table names.
+  Config options_by_plugin(const std::string& table, const TomlMember& member, uint32_t kind,
+                           const Config& settings, const std::vector<RawSetting>& own) {
+    const ConfigSchema* schema = nullptr;
+    if (settings.find("plugin")) {
+      schema = plugin_schema(settings.text("plugin"), kind, position_of(own, "plugin"));
+      used_plugins_.insert(settings.text("plugin"));
+    }
+    SourcePosition position;
+    const std::vector<OptionSpec> options = schema ? schema->options : std::vector<OptionSpec>();
+    const std::vector<RawSetting> given =
+        option_settings(table, member, option_keys(options), position);
+    return schema ? resolve(table + ".options", position, options, given) : Config();
+  }
+
+  void read_environment(const TomlMember& member) {
+    const std::string table = "environment." + member.key;
+    EnvironmentSpec environment;
+    environment.name = member.key;
+    environment.position = member.key_position;
+    std::vector<RawSetting> own;
+    environment.settings = resolve_own(table, member, environment_table_options(), "options", own,
+                                       "options of the plugin belong in [" + table + ".options]");
+    environment.options =
+        options_by_plugin(table, member, FRT_PLUGIN_ENVIRONMENT, environment.settings, own);
+    manifest_.environments.push_back(std::move(environment));
+  }
+
   void read_model(const TomlMember& member) {
     const std::string table = "model." + member.key;
     ModelSpec model;
@@ -336,16 +372,7 @@ class Reader {
     std::vector<RawSetting> own;
     model.settings = resolve_own(table, member, model_table_options(), "options", own,
                                  "options of the plugin belong in [" + table + ".options]");
-    const ConfigSchema* schema = nullptr;
-    if (model.settings.find("plugin")) {
-      schema = plugin_schema(model.plugin(), FRT_PLUGIN_MODEL, position_of(own, "plugin"));
-      used_plugins_.insert(model.plugin());
-    }
-    SourcePosition position;
-    const std::vector<OptionSpec> options = schema ? schema->options : std::vector<OptionSpec>();
-    const std::vector<RawSetting> given =
-        option_settings(table, member, option_keys(options), position);
-    if (schema) model.options = resolve(table + ".options", position, options, given);
+    model.options = options_by_plugin(table, member, FRT_PLUGIN_MODEL, model.settings, own);
     if (const Config::Value* checkpoint = model.settings.find("checkpoint")) {
       std::error_code code;
       if (!checkpoint->text.starts_with(kSyntheticPrefix) && !fs::exists(checkpoint->text, code)) {
@@ -459,6 +486,10 @@ const DeviceSpec* Manifest::find_device(std::string_view name) const noexcept {
 
 const ModelSpec* Manifest::find_model(std::string_view name) const noexcept {
   return find_named(models, name);
+}
+
+const EnvironmentSpec* Manifest::find_environment(std::string_view name) const noexcept {
+  return find_named(environments, name);
 }
 
 const HostSpec* Manifest::find_host(std::string_view type) const noexcept {

@@ -56,4 +56,10 @@ const std::vector<OptionSpec>& model_table_options() {
   return options;
 }
 
+const std::vector<OptionSpec>& environment_table_options() {
+  static const std::vector<OptionSpec> options = {
+      option("plugin", FRT_CONFIG_STRING, std::nullopt, "id of an environment plugin")};
+  return options;
+}
+
 }  // namespace frt::core

@@ -116,6 +116,8 @@ const char* plugin_kind_name(uint32_t kind) noexcept {
       return "backend";
     case FRT_PLUGIN_MODEL:
       return "model";
+    case FRT_PLUGIN_ENVIRONMENT:
+      return "environment";
     default:
       return "?";
   }
@@ -147,15 +149,19 @@ Card parse_card(std::string_view text, const std::string& name, AbiVersion host)
     card.kind = FRT_PLUGIN_BACKEND;
   } else if (kind == "model") {
     card.kind = FRT_PLUGIN_MODEL;
+  } else if (kind == "environment") {
+    card.kind = FRT_PLUGIN_ENVIRONMENT;
   } else if (!kind.empty()) {
-    reader.wrong(*root.find("kind"), "\"backend\" or \"model\"");
+    reader.wrong(*root.find("kind"), "\"backend\", \"model\" or \"environment\"");
   }
   const bool abi_read = !abi.empty() && parse_abi(abi, card);
   const bool other =
       abi_read && oldest_abi(card.abi_major, card.abi_minor) != oldest_abi(host.major, host.minor);
   if (!other && card.abi_minor <= host.minor) reader.refuse_unknown_keys();
-  if (!card.model_types.empty() && card.kind == FRT_PLUGIN_BACKEND) {
-    reader.wrong(*root.find("model_types"), "none in the card of a backend");
+  if (!card.model_types.empty() && card.kind != 0 && card.kind != FRT_PLUGIN_MODEL) {
+    const bool backend = card.kind == FRT_PLUGIN_BACKEND;
+    reader.wrong(*root.find("model_types"),
+                 backend ? "none in the card of a backend" : "none in the card of an environment");
   }
   if (!abi.empty() && !abi_read) {
     reader.wrong(*root.find("abi"), "\"major.minor\"");

@@ -118,8 +118,8 @@ void check_numerics(const LoadedPlugin& plugin) {
     for (const OptionSpec& option : *options) {
       if (!option.numerics) continue;
       throw Error(FRT_ERR_FORMAT, "plugin " + plugin.card.id + ": its option '" + option.key +
-                                      "' is FRT_OPTION_NUMERICS, which is for backends; put its "
-                                      "value into the model's fingerprint");
+                                      "' is FRT_OPTION_NUMERICS, which is for backends; a model "
+                                      "puts its value into its own fingerprint");
     }
   }
 }

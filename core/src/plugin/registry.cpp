@@ -423,7 +423,7 @@ std::vector<std::string> Registry::ids(uint32_t kind) {
 
 std::vector<PluginSchema> Registry::schemas() {
   std::vector<PluginSchema> all;
-  for (const uint32_t kind : {FRT_PLUGIN_BACKEND, FRT_PLUGIN_MODEL}) {
+  for (const uint32_t kind : {FRT_PLUGIN_BACKEND, FRT_PLUGIN_MODEL, FRT_PLUGIN_ENVIRONMENT}) {
     for (const std::string& id : ids(kind)) {
       const Lookup lookup = find(id);
       if (lookup.schema) all.push_back({id, kind, *lookup.schema});

@@ -39,6 +39,7 @@ Runtime::Runtime(Manifest manifest, Registry& registry, HostServices& services,
       if (entry.required) registry_.load(entry.id);
     }
     for (const ModelSpec& model : manifest_.models) registry_.load(model.plugin());
+    for (const EnvironmentSpec& one : manifest_.environments) registry_.load(one.plugin());
     for (const DeviceSpec& device : manifest_.devices) {
       if (!options_.all_devices && !used.contains(device.name)) continue;
       if (device.automatic()) {
@@ -50,6 +51,7 @@ Runtime::Runtime(Manifest manifest, Registry& registry, HostServices& services,
     for (const ModelSpec& model : manifest_.models) {
       open(model.plugin()).require<frt_model_v1>(FRT_EXT_MODEL);
     }
+    for (const EnvironmentSpec& one : manifest_.environments) open(one.plugin());
     for (const DeviceSpec& device : manifest_.devices) {
       if (options_.all_devices || used.contains(device.name)) open_device(device);
     }
@@ -177,6 +179,16 @@ const OpenPlugin& Runtime::model_plugin(std::string_view model) const {
   const OpenPlugin* found = spec ? plugin(spec->plugin()) : nullptr;
   if (!found) {
     throw Error(FRT_ERR_NOT_FOUND, "the manifest has no model '" + std::string(model) + "'");
+  }
+  return *found;
+}
+
+const OpenPlugin& Runtime::environment_plugin(std::string_view environment) const {
+  const EnvironmentSpec* spec = manifest_.find_environment(environment);
+  const OpenPlugin* found = spec ? plugin(spec->plugin()) : nullptr;
+  if (!found) {
+    throw Error(FRT_ERR_NOT_FOUND,
+                "the manifest has no environment '" + std::string(environment) + "'");
   }
   return *found;
 }

@@ -198,6 +198,8 @@ std::optional<Problem> convert(const OptionSpec& spec, const RawValue& raw, Orig
   if (spec.reference == "device")
     return one_of(context.devices, "a [device.NAME] of this manifest");
   if (spec.reference == "model") return one_of(context.models, "a [model.NAME] of this manifest");
+  if (spec.reference == "environment")
+    return one_of(context.environments, "an [environment.NAME] of this manifest");
   return std::nullopt;
 }
 

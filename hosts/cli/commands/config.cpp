@@ -35,6 +35,9 @@ checkpoint = "checkpoints/demo"   # relative to this file; or "synthetic:qwen3.6
 # slots = 4
 # max_context = "32k"
 
+# [environment.arm]               # rollout, handoff: what a policy acts on
+# plugin = "frt.reach"            # options of the plugin: [environment.arm.options]
+
 # [host.lm]
 # model       = "demo"
 # capsule_dir = "capsules"        # disk tier; absent: no disk tier
@@ -62,9 +65,9 @@ void add_check(App& app, Command config) {
   app.add_command(command, [&app, path] {
     const core::Manifest manifest = app.manifests().load(*path);
     check_generation_configs(manifest);
-    print_out("{}: ok ({} devices, {} models, {} hosts, {} warnings)\n", io::printable(*path),
-              manifest.devices.size(), manifest.models.size(), manifest.hosts.size(),
-              manifest.warnings.size());
+    print_out("{}: ok ({} devices, {} models, {} environments, {} hosts, {} warnings)\n",
+              io::printable(*path), manifest.devices.size(), manifest.models.size(),
+              manifest.environments.size(), manifest.hosts.size(), manifest.warnings.size());
     return ExitCode::kOk;
   });
 }

@@ -24,6 +24,7 @@
 #include "examples/handoff.hpp"
 #include "lm/engine/generate.hpp"
 #include "lm/sampling.hpp"
+#include "runtime/environment_choice.hpp"
 #include "runtime/robot_settings.hpp"
 
 namespace frt::host {
@@ -244,7 +245,8 @@ void print(const HandoffResult& result, uint32_t plans, uint64_t captures, bool 
 }
 
 ExitCode run(App& app, const HandoffCommand& command) {
-  const RobotSettings settings = robot_settings(app.manifests().load(command.manifest));
+  const core::Manifest manifest = app.manifests().load(command.manifest);
+  const RobotSettings settings = robot_settings(manifest);
   const std::string& planner_name = command.planner.empty() ? settings.planner : command.planner;
   if (planner_name.empty() && command.prompt_option.given()) {
     throw ExitError(
@@ -252,8 +254,8 @@ ExitCode run(App& app, const HandoffCommand& command) {
         "--prompt is for a language model that plans, and here a list does; name a language "
         "model with --planner, or leave --prompt out");
   }
-  const EnvironmentKind& kind =
-      chosen_environment(app.environments(), settings, command.environment);
+  const std::string environment =
+      chosen_environment(app.environments(), manifest, settings, command.environment);
   LoadedModel loaded =
       load_model(app, command.manifest, command.model.empty() ? settings.model : command.model);
   const PolicyModel policy = policy_of(loaded);
@@ -269,16 +271,17 @@ ExitCode run(App& app, const HandoffCommand& command) {
     planner_model = made.language_model();
   }
   PolicyRunner runner(policy);
-  const std::unique_ptr<Environment> world = kind.make(environment_request(policy, command.tag));
+  const std::unique_ptr<Environment> world = make_environment(
+      app.environments(), loaded, environment, environment_request(policy, command.tag));
   const Subgoals subgoals = world->subgoals();
   if (subgoals.empty()) {
     throw ExitError(ExitCode::kUsage, FRT_ERR_UNSUPPORTED,
-                    "the environment " + kind.name +
-                        " has no subgoals that a planner could name; choose another with "
+                    "the environment '" + environment +
+                        "' has no subgoals that a planner could name; choose another with "
                         "--environment");
   }
   HandoffOptions options;
-  options.ticks = settings.ticks;
+  options.ticks = ticks_of(settings, *world, environment);
   options.seconds = command.seconds;
   options.seed = command.seed;
   options.steps = settings.service.steps;

@@ -20,6 +20,7 @@
 #include "cli/terminal/output.hpp"
 #include "cli/terminal/table.hpp"
 #include "robot/policy_inputs.hpp"
+#include "runtime/environment_report.hpp"
 #include "runtime/robot_settings.hpp"
 
 namespace frt::host {
@@ -281,6 +282,54 @@ void print_policies(const Json& policies) {
   }
 }
 
+// What the environments of a manifest that use the plugin give and take, each with its options.
+Json environments_of(App& app, const core::OpenPlugin& plugin, const std::string& path) {
+  const std::string& id = plugin.loaded().card.id;
+  Json environments = Json::array();
+  for (const core::EnvironmentSpec& spec : app.manifests().load(path).environments) {
+    if (spec.plugin() != id) continue;
+    Json facts = {{"name", spec.name}};
+    facts.update(environment_json(PluginEnvironment(plugin, spec.name, spec.options)));
+    environments.push_back(std::move(facts));
+  }
+  if (environments.empty()) {
+    throw ExitError(ExitCode::kUsage, FRT_ERR_NOT_FOUND,
+                    fmt::format("no environment of {} uses the plugin {}; name another manifest",
+                                path, io::printable(id)));
+  }
+  return environments;
+}
+
+std::string yes(bool value) {
+  return value ? "yes" : "no";
+}
+
+void print_environments(const Json& environments) {
+  for (const Json& one : environments) {
+    const auto text = [](const Json& value) { return value.get<std::string>(); };
+    Table table({"environment", text(one["name"])});
+    for (const Json& port : one["gives"]) {
+      table.add(
+          {"gives " + text(port["kind"]),
+           fmt::format("{} {}: {}", text(port["name"]), text(port["type"]), text(port["doc"]))});
+    }
+    table.add({"action", text(one["action"]["type"]) + ": " + text(one["action"]["doc"])});
+    std::vector<std::string> tasks;
+    for (const Json& task : one["tasks"]) tasks.push_back(text(task["name"]));
+    table.add({"tasks", tasks.empty() ? "one" : join(tasks, ", ")});
+    const auto steps = one["max_steps"].get<uint32_t>();
+    table.add({"episode", steps ? fmt::format("at most {} steps", steps) : "without a limit"});
+    const double period = one["period_s"].get<double>();
+    table.add({"pace", period > 0 ? fmt::format("{:g} s a step", period) : "any"});
+    for (const char* key : {"deterministic", "hands_off", "expert", "draws"}) {
+      std::string name = key;
+      std::ranges::replace(name, '_', ' ');
+      table.add({name, yes(one[key].get<bool>())});
+    }
+    write_out("\n" + table.render(TableFormat::kAligned));
+  }
+}
+
 ExitCode show(App& app, const std::string& id, const std::string& manifest, bool as_json) {
   if (manifest.empty() && !app.options().sets.empty()) {
     throw ExitError(ExitCode::kUsage, FRT_ERR_INVALID_ARGUMENT,
@@ -294,13 +343,18 @@ ExitCode show(App& app, const std::string& id, const std::string& manifest, bool
   const core::Config options =
       core::resolve_config(loaded.schema.plugin_options, {}, core::ResolveContext{}, diagnostics);
   diagnostics.throw_if_errors();
+  const core::Card& card = loaded.card;
+  const bool is_environment = card.kind == FRT_PLUGIN_ENVIRONMENT;
   DeviceKernels kernels;
+  Json policies = Json::array(), environments = Json::array();
   stage(ExitCode::kPlugin, [&] {
     const core::OpenPlugin plugin(loaded, options, services);
     kernels = kernels_of(plugin);
+    if (is_environment && !manifest.empty()) {
+      environments = environments_of(app, plugin, manifest);
+    }
   });
-  const core::Card& card = loaded.card;
-  const Json policies = manifest.empty() ? Json::array() : policies_of(app, id, manifest);
+  if (!is_environment && !manifest.empty()) policies = policies_of(app, id, manifest);
   if (as_json) {
     Json json = candidate_json(*app.registry().find_usable(id));
     json["build"] = loaded.descriptor->build;
@@ -326,7 +380,8 @@ ExitCode show(App& app, const std::string& id, const std::string& manifest, bool
                                          {"needs", variant.needs},
                                          {"offered", variant.offered}});
     }
-    if (!manifest.empty()) json["policies"] = policies;
+    if (!manifest.empty())
+      json[is_environment ? "environments" : "policies"] = is_environment ? environments : policies;
     print_json(json);
     return ExitCode::kOk;
   }
@@ -338,7 +393,8 @@ ExitCode show(App& app, const std::string& id, const std::string& manifest, bool
   if (!card.model_types.empty()) print_out("model types: {}\n", join(card.model_types, ", "));
   print_options("plugin options, [plugin-options.\"ID\"]", loaded.schema.plugin_options);
   print_options(card.kind == FRT_PLUGIN_BACKEND ? "options, [device.NAME.options]"
-                                                : "options, [model.NAME.options]",
+                : card.kind == FRT_PLUGIN_MODEL ? "options, [model.NAME.options]"
+                                                : "options, [environment.NAME.options]",
                 loaded.schema.options);
   if (!kernels.operators.empty()) {
     Table table({"operator", "inputs", "outputs", "weights"});
@@ -362,6 +418,7 @@ ExitCode show(App& app, const std::string& id, const std::string& manifest, bool
     print_out("\nkernel variants, in order of preference\n{}", table.render(TableFormat::kAligned));
   }
   print_policies(policies);
+  print_environments(environments);
   return ExitCode::kOk;
 }
 
@@ -418,17 +475,22 @@ void add_plugins_command(App& app) {
   auto id = std::make_shared<std::string>();
   auto show_json = std::make_shared<bool>(false);
   Command one = plugins.add_subcommand(
-      "show", "Show the options and operators of one plugin, and what its policies read");
+      "show",
+      "Show the options and operators of one plugin, what its policies read, what its environments "
+      "give");
   one.add_option("id", *id, "Show the plugin of this id, e.g. frt.cpu")
       .type_name("PLUGIN")
       .required();
   auto manifest = std::make_shared<std::string>();
-  one.add_option("--manifest", *manifest,
-                 "Load this manifest's models of the plugin and list what its policies read")
+  one.add_option(
+         "--manifest", *manifest,
+         "Load this manifest's models or environments of the plugin and list what they read "
+         "and give")
       .type_name("FILE");
   one.add_flag("--json", *show_json, "Print one JSON object");
-  one.examples(
-      {"plugins show frt.cpu", "plugins show frt.pi05 --manifest share/frt/manifests/reach.toml"});
+  one.examples({"plugins show frt.cpu",
+                "plugins show frt.pi05 --manifest share/frt/manifests/reach.toml",
+                "plugins show frt.reach --manifest share/frt/manifests/reach.toml"});
   app.add_command(
       one, [&app, id, manifest, show_json] { return show(app, *id, *manifest, *show_json); });
 

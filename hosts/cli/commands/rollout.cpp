@@ -26,6 +26,7 @@
 #include "robot/control/keyboard.hpp"
 #include "robot/control/rollout.hpp"
 #include "robot/record/episode_folder.hpp"
+#include "runtime/environment_choice.hpp"
 #include "runtime/robot_settings.hpp"
 
 namespace frt::host {
@@ -53,17 +54,18 @@ std::pair<uint32_t, uint32_t> parse_takeover(const std::string& text) {
   return {*from, *to};
 }
 
-void check_takeover(const RolloutCommand& command, const EnvironmentKind& environment) {
-  if (environment.max_ticks == 0 || parse_takeover(command.takeover).first < environment.max_ticks)
-    return;
+void check_takeover(const RolloutCommand& command, const Environment& environment) {
+  const uint32_t limit = environment.max_ticks();
+  if (limit == 0 || parse_takeover(command.takeover).first < limit) return;
   throw ExitError(
       ExitCode::kUsage, FRT_ERR_INVALID_ARGUMENT,
       fmt::format("'{}' begins behind the end of an episode, which has at most {} ticks",
-                  command.takeover, environment.max_ticks));
+                  command.takeover, limit));
 }
 
 struct Totals {
   uint64_t episodes = 0, successes = 0, ticks = 0, success_ticks = 0, chunks = 0, interventions = 0;
+  double reward = 0;
   std::map<std::string, uint64_t> reasons;
 
   void add(const EpisodeResult& result) {
@@ -71,6 +73,7 @@ struct Totals {
     ticks += result.ticks;
     chunks += result.chunks;
     interventions += result.interventions;
+    reward += result.reward;
     ++reasons[result.stop_reason];
     if (result.success) {
       ++successes;
@@ -78,6 +81,7 @@ struct Totals {
     }
   }
   double rate() const { return episodes ? double(successes) / double(episodes) : 0; }
+  double mean_reward() const { return episodes ? reward / double(episodes) : 0; }
   double mean_ticks() const { return successes ? double(success_ticks) / double(successes) : 0; }
 };
 
@@ -88,6 +92,7 @@ nlohmann::ordered_json report(const Totals& totals, const Rollout& rollout, uint
                                  {"successes", totals.successes},
                                  {"success_rate", totals.rate()},
                                  {"mean_ticks", totals.mean_ticks()},
+                                 {"mean_reward", totals.mean_reward()},
                                  {"chunks", totals.chunks},
                                  {"ticks", totals.ticks},
                                  {"interventions", totals.interventions},
@@ -115,15 +120,16 @@ std::string to_text(const Totals& totals, const Rollout& rollout, uint64_t captu
   }
   const TickCounters& counters = rollout.counters();
   std::string out = fmt::format(
-      "success {} of {} episodes ({:.1f} %), {:.1f} ticks on average; ended by: {}\n"
+      "success {} of {} episodes ({:.1f} %), {:.1f} ticks on average, reward {:.3f}; ended by: {}\n"
       "inference   {}\n{}"
       "reset       {}, {} bytes restored\n"
       "captures since ready: {}; deadline misses {}, stale chunks {}, refused {}, "
       "safe actions {}\n",
-      totals.successes, totals.episodes, 100 * totals.rate(), totals.mean_ticks(), reasons,
-      to_text(rollout.inference_ms().summary()), histogram(rollout.inference_ms().values(), 8, 50),
-      to_text(rollout.reset_ms().summary()), boundary_bytes, captures, counters.deadline_misses,
-      counters.stale_drops, counters.refused, counters.safe_actions);
+      totals.successes, totals.episodes, 100 * totals.rate(), totals.mean_ticks(),
+      totals.mean_reward(), reasons, to_text(rollout.inference_ms().summary()),
+      histogram(rollout.inference_ms().values(), 8, 50), to_text(rollout.reset_ms().summary()),
+      boundary_bytes, captures, counters.deadline_misses, counters.stale_drops, counters.refused,
+      counters.safe_actions);
   if (realtime) {
     out += fmt::format("tick late   {}; {} ticks skipped\n",
                        to_text(rollout.late_us().summary(), "us"), rollout.skipped_ticks());
@@ -132,9 +138,9 @@ std::string to_text(const Totals& totals, const Rollout& rollout, uint64_t captu
 }
 
 ExitCode run(App& app, const RolloutCommand& command) {
-  const RobotSettings settings = robot_settings(app.manifests().load(command.manifest));
+  const core::Manifest given = app.manifests().load(command.manifest);
+  const RobotSettings settings = robot_settings(given);
   RolloutOptions options;
-  options.ticks = settings.ticks;
   options.realtime = command.realtime;
   options.stop_value = settings.stop_value;
   options.max_chunks = settings.max_chunks;
@@ -144,10 +150,9 @@ ExitCode run(App& app, const RolloutCommand& command) {
   options.guidance = command.beta.empty()
                          ? settings.service.guidance
                          : stage(ExitCode::kUsage, [&] { return parse_strengths(command.beta); });
-  const EnvironmentKind& kind =
-      chosen_environment(app.environments(), settings, command.environment);
+  const std::string environment =
+      chosen_environment(app.environments(), given, settings, command.environment);
   if (!command.takeover.empty()) {
-    check_takeover(command, kind);
     std::tie(options.takeover_from, options.takeover_to) = parse_takeover(command.takeover);
   }
   const std::string folder = command.record.empty() ? settings.record_dir : command.record;
@@ -160,7 +165,7 @@ ExitCode run(App& app, const RolloutCommand& command) {
   LoadedModel loaded =
       load_model(app, command.manifest, command.model.empty() ? settings.model : command.model);
   const PolicyModel policy = policy_of(loaded);
-  stage(ExitCode::kManifest, [&] { options.ticks.check(policy.info().horizon); });
+  stage(ExitCode::kManifest, [&] { settings.ticks.check(policy.info().horizon); });
   std::unique_ptr<CriticModel> critic;
   std::unique_ptr<CriticRunner> critic_runner;
   if (!settings.critic.empty()) {
@@ -171,12 +176,15 @@ ExitCode run(App& app, const RolloutCommand& command) {
   }
   PolicyRunner runner(policy);
   EpisodeBoundary boundary(core::state_table(), core::capsules_table(), runner);
-  const std::unique_ptr<Environment> world = kind.make(environment_request(policy, command.tag));
+  const std::unique_ptr<Environment> world = make_environment(
+      app.environments(), loaded, environment, environment_request(policy, command.tag));
+  if (!command.takeover.empty()) check_takeover(command, *world);
+  options.ticks = ticks_of(settings, *world, environment);
   const std::unique_ptr<EpisodePicture> picture =
       command.picture.empty() ? nullptr : world->picture();
   if (!command.picture.empty() && !picture) {
     throw ExitError(ExitCode::kUsage, FRT_ERR_UNSUPPORTED,
-                    "the environment " + kind.name + " draws no picture; leave --picture out");
+                    "the environment '" + environment + "' draws no picture; leave --picture out");
   }
   Rollout rollout(runner, critic_runner.get(), *world, boundary, options);
   const std::string realtime = apply_realtime(settings.realtime);

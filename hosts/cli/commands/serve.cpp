@@ -209,6 +209,7 @@ HttpSettings settings_now(App& app, const std::filesystem::path& manifest) {
   core::ManifestRequest request;
   request.hosts = app.manifests().host_schemas();
   request.sets = app.options().sets;
+  request.environments = app.environments().names();
   return http_settings(core::load_manifest(manifest, request));
 }
 

@@ -4,89 +4,66 @@
 #include <algorithm>
 #include <cmath>
 #include <random>
-#include <utility>
 
-namespace frt::host {
+namespace reach {
 namespace {
 
 using Color = std::array<float, 3>;
 constexpr Color kBackground = {24, 26, 32}, kPoint = {240, 240, 240};
-constexpr const char* kNames[ReachWorld::kDiscs] = {"red", "green", "blue"};
+constexpr const char* kNames[World::kDiscs] = {"red", "green", "blue"};
 
-double distance(Point a, Point b) {
+double between(Point a, Point b) {
   return std::hypot(a.x - b.x, a.y - b.y);
 }
 
 }  // namespace
 
-const std::array<std::array<uint8_t, 3>, ReachWorld::kDiscs>& ReachWorld::colors() noexcept {
+const std::array<std::array<uint8_t, 3>, World::kDiscs>& World::colors() noexcept {
   static constexpr std::array<std::array<uint8_t, 3>, kDiscs> kColors = {
       {{220, 60, 50}, {60, 190, 80}, {70, 110, 230}}};
   return kColors;
 }
 
-ReachWorld::ReachWorld(std::string image_name, std::string state_name, std::string suffix)
-    : image_name_(std::move(image_name)),
-      state_name_(std::move(state_name)),
-      suffix_(std::move(suffix)),
-      image_(std::size_t{3} * kImage * kImage) {
+World::World() : image_(std::size_t{3} * kImage * kImage) {
   path_.reserve(kMaxTicks + 1);
-  arrays_[0].name = image_name_.c_str();
-  arrays_[0].data = image_.data();
-  arrays_[0].dtype = FRT_DTYPE_U8;
-  arrays_[0].rank = 3;
-  arrays_[0].shape[0] = arrays_[0].shape[1] = kImage;
-  arrays_[0].shape[2] = 3;
-  arrays_[1].name = state_name_.c_str();
-  arrays_[1].data = state_.data();
-  arrays_[1].dtype = FRT_DTYPE_F32;
-  arrays_[1].rank = 1;
-  arrays_[1].shape[0] = 2;
-  observation_.struct_size = sizeof(observation_);
-  observation_.array_count = arrays_.size();
-  observation_.arrays = arrays_.data();
 }
 
-std::string ReachWorld::instruction_of(uint32_t disc) {
-  return std::string("reach the ") + kNames[disc % kDiscs] + " disc";
+const char* World::name_of(uint32_t disc) noexcept {
+  return kNames[disc % kDiscs];
 }
 
-std::vector<EnvironmentSubgoal> ReachWorld::subgoals() const {
-  std::vector<EnvironmentSubgoal> subgoals;
-  for (uint32_t disc = 0; disc < kDiscs; ++disc) {
-    subgoals.push_back({kNames[disc], instruction_of(disc)});
-  }
-  return subgoals;
+std::string World::instruction_of(uint32_t disc) {
+  return std::string("reach the ") + name_of(disc) + " disc";
 }
 
-void ReachWorld::choose(std::size_t disc) {
-  goal_ = static_cast<uint32_t>(disc % kDiscs);
-  instruction_ = instruction_of(goal_) + suffix_;
+void World::choose(uint32_t disc) {
+  goal_ = disc % kDiscs;
   succeeded_ = false;
 }
 
-void ReachWorld::reset(uint64_t seed) {
+void World::reset(uint64_t seed, std::optional<uint32_t> disc) {
   std::mt19937_64 random(seed);
   // Not std::uniform_real_distribution: its values depend on the library.
   const auto uniform = [&](double low, double high) {
     return low + (high - low) * (static_cast<double>(random() >> 11) * 0x1p-53);
   };
   const auto apart = [&] {
-    return distance(discs_[0], discs_[1]) >= 0.3 && distance(discs_[0], discs_[2]) >= 0.3 &&
-           distance(discs_[1], discs_[2]) >= 0.3;
+    return between(discs_[0], discs_[1]) >= 0.3 && between(discs_[0], discs_[2]) >= 0.3 &&
+           between(discs_[1], discs_[2]) >= 0.3;
   };
   do {
-    for (Point& disc : discs_) disc = {uniform(0.12, 0.88), uniform(0.12, 0.88)};
+    for (Point& center : discs_) center = {uniform(0.12, 0.88), uniform(0.12, 0.88)};
   } while (!apart());
-  choose(random() % kDiscs);
+  const auto chosen = static_cast<uint32_t>(random() % kDiscs);
+  choose(disc.value_or(chosen));
   do {
     point_ = {uniform(0.08, 0.92), uniform(0.08, 0.92)};
-  } while (distance(point_, discs_[goal_]) < 0.3);
+  } while (distance() < 0.3);
   ticks_ = 0;
   path_.assign(1, point_);
 }
 
-void ReachWorld::draw() {
+void World::look() {
   struct Shape {
     Point center;
     float radius;
@@ -116,32 +93,29 @@ void ReachWorld::draw() {
       }
     }
   }
-}
-
-const frt_observation& ReachWorld::observe() {
-  draw();
   state_ = {static_cast<float>(point_.x), static_cast<float>(point_.y)};
-  observation_.prompt = instruction_.c_str();
-  return observation_;
 }
 
-void ReachWorld::apply(std::span<const double> action) {
+double World::distance() const noexcept {
+  return between(point_, discs_[goal_]);
+}
+
+void World::apply(std::span<const double> action) {
   const double length = std::hypot(action[0], action[1]);
   const double scale = length > kMaxStep ? kMaxStep / length : 1;
   point_.x = std::clamp(point_.x + action[0] * scale, kLow, kHigh);
   point_.y = std::clamp(point_.y + action[1] * scale, kLow, kHigh);
   ++ticks_;
   if (path_.size() < path_.capacity()) path_.push_back(point_);
-  succeeded_ = succeeded_ || distance(point_, discs_[goal_]) < kReached;
+  succeeded_ = succeeded_ || distance() < kReached;
 }
 
-bool ReachWorld::operator_action(std::span<double> action) {
+void World::expert_action(std::span<double> action) const {
   const Point goal = discs_[goal_];
-  const double far = std::max(distance(point_, goal), 1e-9);
+  const double far = std::max(distance(), 1e-9);
   const double step = std::min(kMaxStep, 0.5 * far) / far;
   action[0] = (goal.x - point_.x) * step;
   action[1] = (goal.y - point_.y) * step;
-  return true;
 }
 
-}  // namespace frt::host
+}  // namespace reach

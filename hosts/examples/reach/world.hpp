@@ -11,18 +11,18 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "robot/environment.hpp"
-
-namespace frt::host {
+namespace reach {
 
 struct Point {
   double x = 0, y = 0;
 };
 
-class ReachWorld final : public Environment {
+class World {
  public:
   static constexpr uint32_t kImage = 28;
   static constexpr uint32_t kDiscs = 3;
@@ -31,45 +31,41 @@ class ReachWorld final : public Environment {
   static constexpr double kMaxStep = 0.06, kReached = 0.05;
   static constexpr double kLow = 0.03, kHigh = 0.97;  // where the point may be
 
-  // `image_name`, `state_name`: as the policy names them. `suffix` is put behind each instruction.
-  explicit ReachWorld(std::string image_name = "observation/image",
-                      std::string state_name = "observation/state", std::string suffix = {});
+  World();
 
-  void reset(uint64_t seed) override;
-  const frt_observation& observe() override;
-  std::span<const uint8_t> images() const override { return image_; }
-  std::span<const float> state() const override { return state_; }
-  uint32_t action_dim() const override { return 2; }
-  void apply(std::span<const double> action) override;
-  bool operator_action(std::span<double> action) override;
-  bool succeeded() const override { return succeeded_; }
-  bool over() const override { return ticks_ >= kMaxTicks; }
-  const std::string& instruction() const override { return instruction_; }
-  std::vector<EnvironmentSubgoal> subgoals() const override;  // one a disc
-  void choose(std::size_t disc) override;
-  std::unique_ptr<EpisodePicture> picture() const override;  // picture.hpp
+  // A new episode; equal seeds make equal ones. Without a disc the seed chooses it.
+  void reset(uint64_t seed, std::optional<uint32_t> disc = {});
+  // Another disc from now on.
+  void choose(uint32_t disc);
+  // Makes image() and state() what is there now.
+  void look();
+  void apply(std::span<const double> action);
+  // What an operator does: half of the way that is left, at most kMaxStep.
+  void expert_action(std::span<double> action) const;
 
-  static std::string instruction_of(uint32_t disc);
+  const std::vector<uint8_t>& image() const noexcept { return image_; }  // (kImage, kImage, 3)
+  const std::array<float, 2>& state() const noexcept { return state_; }  // the point
+  bool succeeded() const noexcept { return succeeded_; }
+  bool over() const noexcept { return ticks_ >= kMaxTicks; }
   uint32_t goal() const noexcept { return goal_; }
   const std::array<Point, kDiscs>& discs() const noexcept { return discs_; }
   Point point() const noexcept { return point_; }
-  // The point since reset(): where it began, then tick by tick.
+  double distance() const noexcept;  // of the point from the named disc's centre
+  // The point since reset(): where it began, then tick by tick, kMaxTicks of them.
   const std::vector<Point>& path() const noexcept { return path_; }
+
+  static const char* name_of(uint32_t disc) noexcept;  // "red"
+  static std::string instruction_of(uint32_t disc);
   static const std::array<std::array<uint8_t, 3>, kDiscs>& colors() noexcept;
 
  private:
-  void draw();
-
-  std::string image_name_, state_name_, suffix_, instruction_;
   std::array<Point, kDiscs> discs_{};
   Point point_;
   std::vector<Point> path_;
   uint32_t goal_ = 0, ticks_ = 0;
   bool succeeded_ = false;
-  std::vector<uint8_t> image_;  // (kImage, kImage, 3)
+  std::vector<uint8_t> image_;
   std::array<float, 2> state_{};
-  std::array<frt_array, 2> arrays_{};
-  frt_observation observation_{};
 };
 
-}  // namespace frt::host
+}  // namespace reach

@@ -23,12 +23,7 @@ Rollout::Rollout(PolicyRunner& policy, CriticRunner* critic, Environment& enviro
       queue_(options_.ticks, policy.policy().info().horizon,
              policy.policy().observation_info().action_dim),
       action_(queue_.width()) {
-  if (queue_.width() < environment.action_dim()) {
-    throw Error(FRT_ERR_MISMATCH, "the environment takes actions of " +
-                                      std::to_string(environment.action_dim()) +
-                                      " values, model '" + policy.policy().name() + "' gives " +
-                                      std::to_string(queue_.width()));
-  }
+  require_action_width(environment, queue_.width(), policy.policy().name());
   policy_.set_steps(options_.steps);
   policy_.set_guidance(options_.guidance);
   boundary_.take();
@@ -174,7 +169,9 @@ bool Rollout::tick(EpisodeRecord& record, EpisodeResult& result, int64_t late, b
     source = chunk_;
   }
   environment_.apply(action_);
-  record.add_tick(start, late, source, intervened, action_);
+  const double reward = environment_.reward();
+  result.reward += reward;
+  record.add_tick(start, late, source, intervened, action_, reward);
   if (on_tick) on_tick(action_);
   ++result.ticks;
   ++pending_.ticks;

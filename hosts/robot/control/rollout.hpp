@@ -10,7 +10,7 @@
 // so a run depends on its seeds alone. Real: ticks keep `hz`, a chunk arrives when it is computed,
 // and a tick that has no action in time sends the safe action (tick_loop.hpp). In both, a tick
 // neither allocates nor logs; what a model's plugin does when it is handed an observation is its
-// own.
+// own, and so is what an environment's plugin does in a step.
 //
 // An observation that the model refuses, and a chunk that is not finite, make no chunk: they are
 // counted, the safe action is sent, the next tick asks again. Only the first observation of an
@@ -57,6 +57,7 @@ struct EpisodeResult {
   std::string stop_reason;
   uint32_t ticks = 0, chunks = 0, interventions = 0;
   float last_value = 0;
+  double reward = 0;  // of all ticks
   double reset_ms = 0;
 };
 

@@ -146,6 +146,8 @@ void EpisodeRecord::begin(EpisodeMeta meta, std::size_t chunks, std::size_t tick
   tick_chunk_.reserve(ticks);
   intervention_.clear();
   intervention_.reserve(ticks);
+  reward_.clear();
+  reward_.reserve(ticks);
 }
 
 void EpisodeRecord::add_observation(const frt_observation& observation,
@@ -190,11 +192,12 @@ void EpisodeRecord::add_frame(const frt_observation& observation) {
 }
 
 void EpisodeRecord::add_tick(int64_t time, int64_t late, int32_t chunk, bool intervention,
-                             std::span<const double> action) noexcept {
+                             std::span<const double> action, double reward) noexcept {
   tick_time_.push_back(time);
   tick_late_.push_back(late);
   tick_chunk_.push_back(chunk);
   intervention_.push_back(intervention ? 1 : 0);
+  reward_.push_back(reward);
   tick_action_.insert(tick_action_.end(), action.begin(), action.end());
 }
 
@@ -284,6 +287,7 @@ void EpisodeRecord::write_npz(const std::filesystem::path& path) const {
   out.emplace("tick_action", npy_array<double>(FRT_DTYPE_F64, {t, a}, tick_action_));
   out.emplace("tick_chunk", npy_array<int32_t>(FRT_DTYPE_I32, {t}, tick_chunk_));
   out.emplace("intervention", npy_array<uint8_t>(FRT_DTYPE_U8, {t}, intervention_));
+  out.emplace("reward", npy_array<double>(FRT_DTYPE_F64, {t}, reward_));
   out.emplace("prompt", npy_text(meta_.prompt));
   out.emplace("stop_reason", npy_text(meta_.stop_reason));
   out.emplace("meta", npy_text(io::json_text(meta_json())));
@@ -364,6 +368,7 @@ void EpisodeRecord::write_mcap(const std::filesystem::path& path) const {
               Json{{"action", std::vector<double>(action.begin(), action.end())},
                    {"chunk", tick_chunk_[i]},
                    {"intervention", intervention_[i] != 0},
+                   {"reward", reward_[i]},
                    {"late_ns", tick_late_[i]}}
                   .dump());
   }

@@ -16,6 +16,7 @@
 //   tick_time (T) i64     tick_late (T) i64 ns             tick_action (T, A) f64: what was sent
 //   tick_chunk (T) i32    the chunk it came from; -1: the safe action
 //   intervention (T) u8   1: an operator had taken over
+//   reward (T) f64        what the environment gave for the tick; 0 where it gives none
 //   frame/<name> (T, ...) the observation's arrays before each tick, where they were asked for
 //   stop_reason (text)    meta (text): JSON, see EpisodeMeta
 #pragma once
@@ -63,9 +64,9 @@ class EpisodeRecord {
   void drop_observation() noexcept;
   // What was seen before the next tick; all ticks of an episode have it, or none.
   void add_frame(const frt_observation& observation);  // [hot] as add_tick
-  void add_tick(
-      int64_t time, int64_t late, int32_t chunk, bool intervention,
-      std::span<const double> action) noexcept;  // [hot] within what begin() made room for
+  void add_tick(int64_t time, int64_t late, int32_t chunk, bool intervention,
+                std::span<const double> action,
+                double reward) noexcept;  // [hot] within what begin() made room for
   void end(std::string stop_reason, bool success);
   // Which manifest, and what of it must be equal for the record to repeat.
   void set_deployment(std::string manifest, nlohmann::ordered_json fingerprints) {
@@ -109,7 +110,7 @@ class EpisodeRecord {
   std::size_t room_for_ticks_ = 0;
   std::vector<Stream> streams_;
   std::vector<float> noise_, network_, values_;
-  std::vector<double> actions_, tick_action_;
+  std::vector<double> actions_, tick_action_, reward_;
   std::vector<int64_t> chunk_tick_, t_observed_, t_submitted_, t_ready_, tick_time_, tick_late_;
   std::vector<int32_t> tick_chunk_;
   std::vector<uint8_t> intervention_;

@@ -142,6 +142,13 @@ std::string dump_toml(const Manifest& manifest) {
     writer.table("[model." + model.name + ".options]");
     writer.config(model.options);
   }
+  for (const EnvironmentSpec& environment : manifest.environments) {
+    writer.table("[environment." + environment.name + "]");
+    writer.config(environment.settings);
+    if (environment.options.values().empty()) continue;
+    writer.table("[environment." + environment.name + ".options]");
+    writer.config(environment.options);
+  }
   for (const HostSpec& host : manifest.hosts) {
     writer.table("[host." + host.name + "]");
     if (host.type != host.name) {
@@ -182,6 +189,11 @@ std::string dump_json(const Manifest& manifest) {
   for (const ModelSpec& model : manifest.models) {
     Json& entry = models[model.name] = json_config(model.settings);
     entry["options"] = json_config(model.options);
+  }
+  Json& environments = json["environment"] = Json::object();
+  for (const EnvironmentSpec& environment : manifest.environments) {
+    Json& entry = environments[environment.name] = json_config(environment.settings);
+    entry["options"] = json_config(environment.options);
   }
   Json& hosts = json["host"] = Json::object();
   for (const HostSpec& host : manifest.hosts) {

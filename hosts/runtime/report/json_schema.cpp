@@ -93,12 +93,17 @@ std::string manifest_json_schema(const std::vector<HostSchema>& hosts,
                                  const std::vector<PluginSchema>& plugins) {
   Json device = table_schema(device_table_options());
   Json model = table_schema(model_table_options());
+  Json environment = table_schema(environment_table_options());
   Json plugin_options = {{"type", "object"}, {"properties", Json::object()}};
-  for (Json* table : {&device, &model}) (*table)["properties"]["options"] = {{"type", "object"}};
+  for (Json* table : {&device, &model, &environment}) {
+    (*table)["properties"]["options"] = {{"type", "object"}};
+  }
   for (const PluginSchema& plugin : plugins) {
     const Json options = table_schema(plugin.schema.options);
     if (plugin.kind == FRT_PLUGIN_BACKEND) {
       device["allOf"].push_back(options_condition("backend", plugin.id, options));
+    } else if (plugin.kind == FRT_PLUGIN_ENVIRONMENT) {
+      environment["allOf"].push_back(options_condition("plugin", plugin.id, options));
     } else {
       model["allOf"].push_back(options_condition("plugin", plugin.id, options));
     }
@@ -125,6 +130,7 @@ std::string manifest_json_schema(const std::vector<HostSchema>& hosts,
         {"plugin-options", plugin_options},
         {"device", named_tables(std::move(device))},
         {"model", named_tables(std::move(model))},
+        {"environment", named_tables(std::move(environment))},
         {"host", host}}},
       {"patternProperties", {{"^x-", Json::object()}}},
       {"additionalProperties", false}};

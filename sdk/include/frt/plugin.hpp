@@ -261,6 +261,7 @@ struct PluginTrampolines {
 
 #define FRT_PLUGIN_KIND_backend FRT_PLUGIN_BACKEND
 #define FRT_PLUGIN_KIND_model FRT_PLUGIN_MODEL
+#define FRT_PLUGIN_KIND_environment FRT_PLUGIN_ENVIRONMENT
 #define FRT_PLUGIN_TEXT_(text) #text
 #define FRT_PLUGIN_TEXT(text) FRT_PLUGIN_TEXT_(text)
 
@@ -271,8 +272,8 @@ struct PluginTrampolines {
 #define FRT_BUILD_TEXT "compiler " __VERSION__
 #endif
 
-// Emits card and descriptor. `kind` is the word backend or model; `id` and `version` are string
-// literals; `card_toml` holds further lines of the card (targets, requires, ...), or "".
+// Emits card and descriptor. `kind` is the word backend, model or environment; `id` and `version`
+// are string literals; `card_toml` holds further lines of the card (targets, requires, ...), or "".
 // GCC wants the visibility on the first declaration and `used` on the definition.
 // clang-format off
 #define FRT_PLUGIN(Class, kind, id, version, card_toml)                                           \

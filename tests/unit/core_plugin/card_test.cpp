@@ -68,6 +68,10 @@ TEST_CASE("the card of a model names the checkpoints that it takes, that of a ba
   CHECK(parse_card(kText, "acme.so").model_types.empty());
   const frt::Error error =
       error_of([&] { parse_card(keys + "kind = \"backend\"\n" + types, "acme.so"); });
+  CHECK(has(
+      error_of([&] { parse_card(keys + "kind = \"environment\"\n" + types, "acme.so"); }).what(),
+      "`model_types`: expected none in the card of an environment"));
+  CHECK(parse_card(keys + "kind = \"environment\"\n", "acme.so").kind == FRT_PLUGIN_ENVIRONMENT);
   CHECK(has(error.what(), "`model_types`: expected none in the card of a backend"));
 }
 
@@ -80,7 +84,7 @@ TEST_CASE("a card with several mistakes names them all at once") {
   CHECK(error.status() == FRT_ERR_FORMAT);
   const std::string text = error.what();
   CHECK(has(text, "`id`: expected lower-case"));
-  CHECK(has(text, "`kind`: expected \"backend\" or \"model\""));
+  CHECK(has(text, "`kind`: expected \"backend\", \"model\" or \"environment\""));
   CHECK(has(text, "`abi`: expected \"major.minor\""));
   CHECK(has(text, "missing key `version`"));
   CHECK(has(text, "did you mean `targets`?"));

@@ -247,3 +247,29 @@ TEST_CASE("warnings beyond a number of them are left out") {
   REQUIRE(warnings.size() == 51);
   CHECK(has(warnings.back().message, "more than 50 warnings"));
 }
+
+TEST_CASE("a mistake in an environment is reported where it is made, with what to write") {
+  ManifestFixture fixture;
+  const std::string good = "schema = 1\n[environment.world]\nplugin = \"e.one\"\n";
+  CHECK(fixture.parse(good).environments.size() == 1);
+  auto findings = fixture.findings(good + "[host.arm]\nenvironment = \"wrold\"\n");
+  REQUIRE(findings.size() == 1);
+  CHECK(findings[0].position.line == 5);
+  CHECK(has(render(findings[0]), "did you mean `world`?"));
+  findings = fixture.findings("schema = 1\n[environment.world]\nplugin = \"m.one\"\n");
+  REQUIRE(findings.size() == 1);
+  CHECK(findings[0].position.line == 3);
+  CHECK(has(findings[0].message, "'m.one' is a model plugin; here belongs an environment plugin"));
+  CHECK(has(findings[0].notes.at(0), "environment plugins: e.one"));
+  CHECK(has(fixture.complaints(edited("plugin     = \"m.one\"", "plugin     = \"e.one\"")),
+            "'e.one' is an environment plugin; here belongs a model plugin"));
+  CHECK(has(fixture.complaints("schema = 1\n[environment.world]\n"), "missing key `plugin`"));
+  CHECK(has(fixture.complaints(good + "drift = 1\n"),
+            "options of the plugin belong in [environment.world.options]"));
+  CHECK(has(fixture.complaints(good + "[environment.world.options]\ndrfit = 1\n"),
+            "did you mean `drift`?"));
+  CHECK(has(fixture.complaints(good + "[environment.world.options]\ndrift = 7\n"), "drift"));
+  CHECK(has(fixture.complaints("schema = 1\n[enviroment.world]\n"), "did you mean `environment`?"));
+  CHECK(has(fixture.complaints("schema = 1\nenvironment = 3\n"),
+            "expected tables [environment.NAME]"));
+}

@@ -49,7 +49,7 @@ listen = "127.0.0.1:80"
 pool = 3
 )";
 
-// b.one is a backend, m.one a model; "bad" is refused; others do not exist.
+// b.one is a backend, m.one a model, e.one an environment; "bad" is refused; others do not exist.
 class FakeSchemas final : public frt::core::SchemaSource {
  public:
   static frt::core::OptionSpec option(const char* key, frt_config_type type, const char* text,
@@ -74,16 +74,21 @@ class FakeSchemas final : public frt::core::SchemaSource {
     return schema;
   }
 
+  static frt::core::ConfigSchema environment() {
+    return {{}, {option("drift", FRT_CONFIG_FLOAT, "0.5", 0, 1)}};
+  }
+
   void pin(const frt::core::PluginEntry& entry) override { pinned.push_back(entry.id); }
   Lookup find(const std::string& id) override {
     if (id == "b.one") return {&backend_, FRT_PLUGIN_BACKEND, FRT_OK, {}, {}};
     if (id == "m.one") return {&model_, FRT_PLUGIN_MODEL, FRT_OK, {}, {}};
+    if (id == "e.one") return {&environment_, FRT_PLUGIN_ENVIRONMENT, FRT_OK, {}, {}};
     if (id == "bad") return {nullptr, 0, FRT_ERR_ABI, "plugin 'bad' was refused: too old", {}};
     return {nullptr, 0, FRT_ERR_NOT_FOUND, "no plugin '" + id + "'", {"searched /nowhere"}};
   }
   Lookup check_pin(const frt::core::PluginEntry&) override { return {}; }
   std::vector<std::string> ids(uint32_t kind) override {
-    return {kind == FRT_PLUGIN_BACKEND ? "b.one" : "m.one"};
+    return {kind == FRT_PLUGIN_BACKEND ? "b.one" : kind == FRT_PLUGIN_MODEL ? "m.one" : "e.one"};
   }
 
   std::vector<std::string> pinned;
@@ -91,6 +96,7 @@ class FakeSchemas final : public frt::core::SchemaSource {
  private:
   frt::core::ConfigSchema backend_ = backend();
   frt::core::ConfigSchema model_ = model();
+  frt::core::ConfigSchema environment_ = environment();
 };
 
 struct ManifestFixture {
@@ -110,10 +116,14 @@ struct ManifestFixture {
     lm.options = {FakeSchemas::option("model", FRT_CONFIG_STRING, nullptr),
                   FakeSchemas::option("folder", FRT_CONFIG_PATH, "")};
     lm.options[0].reference = "model";
+    frt::core::HostSchema arm;
+    arm.type = "arm";
+    arm.options = {FakeSchemas::option("environment", FRT_CONFIG_STRING, "")};
+    arm.options[0].reference = "environment";
     frt::core::HostSchema web;
     web.type = "web";
     web.options = {FakeSchemas::option("listen", FRT_CONFIG_STRING, "localhost:80")};
-    request.hosts = {lm, web};
+    request.hosts = {lm, web, arm};
   }
   ManifestFixture(const ManifestFixture&) = delete;
   ManifestFixture& operator=(const ManifestFixture&) = delete;

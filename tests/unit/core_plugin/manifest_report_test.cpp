@@ -51,11 +51,26 @@ TEST_CASE("the JSON dump holds value and source of everything") {
   CHECK(json["plugin-options"]["b.one"]["pool"]["value"] == 3);
 }
 
+TEST_CASE("environments are dumped with their options, and the dump can be read") {
+  ManifestFixture fixture;
+  const Manifest manifest = fixture.parse(
+      "schema = 1\n[environment.world]\nplugin = \"e.one\"\n[environment.world.options]\n"
+      "drift = 0.25\n");
+  const std::string dump = dump_toml(manifest);
+  CHECK(has(dump, "[environment.world.options]"));
+  CHECK(fixture.parse(dump).find_environment("world")->options.find("drift")->number == 0.25);
+  const auto json = nlohmann::json::parse(dump_json(manifest));
+  CHECK(json["environment"]["world"]["plugin"]["value"] == "e.one");
+  CHECK(json["environment"]["world"]["options"]["drift"]["value"] == 0.25);
+}
+
 TEST_CASE("the JSON schema describes tables, plugin options and hosts") {
   ManifestFixture fixture;
-  const auto schema = nlohmann::json::parse(manifest_json_schema(
-      fixture.request.hosts, {{"b.one", FRT_PLUGIN_BACKEND, test::FakeSchemas::backend()},
-                              {"m.one", FRT_PLUGIN_MODEL, test::FakeSchemas::model()}}));
+  const auto schema = nlohmann::json::parse(
+      manifest_json_schema(fixture.request.hosts,
+                           {{"b.one", FRT_PLUGIN_BACKEND, test::FakeSchemas::backend()},
+                            {"m.one", FRT_PLUGIN_MODEL, test::FakeSchemas::model()},
+                            {"e.one", FRT_PLUGIN_ENVIRONMENT, test::FakeSchemas::environment()}}));
   CHECK(schema["$schema"] == "https://json-schema.org/draft/2020-12/schema");
   CHECK(schema["additionalProperties"] == false);
   const auto& model = schema["properties"]["model"]["additionalProperties"];
@@ -67,6 +82,11 @@ TEST_CASE("the JSON schema describes tables, plugin options and hosts") {
   CHECK(options["slots"]["maximum"] == 64);
   CHECK(options["slots"]["default"] == 4);
   CHECK(options["max_context"]["type"] == nlohmann::json({"integer", "string"}));
+  const auto& environment = schema["properties"]["environment"]["additionalProperties"];
+  CHECK(environment["required"] == nlohmann::json({"plugin"}));
+  CHECK(
+      environment["allOf"][0]["then"]["properties"]["options"]["properties"]["drift"]["maximum"] ==
+      1);
   CHECK(schema["properties"]["host"]["properties"]["lm"]["required"] == nlohmann::json({"model"}));
   const auto& plugin_options = schema["properties"]["plugin-options"]["properties"];
   CHECK(plugin_options["b.one"]["properties"]["pool"]["type"] == "integer");

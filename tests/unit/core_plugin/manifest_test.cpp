@@ -77,3 +77,51 @@ TEST_CASE(
   CHECK(test::error_of([&] { load_manifest(huge, fixture.request); }).status() ==
         FRT_ERR_OUT_OF_RANGE);
 }
+
+namespace {
+
+constexpr const char* kWithEnvironments = R"(schema = 1
+[environment.world]
+plugin = "e.one"
+[environment.world.options]
+drift = 0.25
+[environment.other]
+plugin = "e.one"
+[host.arm]
+environment = "world"
+)";
+
+}  // namespace
+
+TEST_CASE("environments are read with the options of their plugins, and can be set from outside") {
+  ManifestFixture fixture;
+  fixture.variables["FRT_ENVIRONMENT_OTHER_OPTIONS_DRIFT"] = "0.75";
+  const Manifest manifest = fixture.parse(kWithEnvironments);
+  REQUIRE(manifest.environments.size() == 2);
+  const EnvironmentSpec& world = *manifest.find_environment("world");
+  CHECK(world.plugin() == "e.one");
+  CHECK(world.options.find("drift")->number == 0.25);
+  CHECK(world.options.find("drift")->from.text == "/etc/m.toml:5:1");
+  CHECK(manifest.find_environment("other")->options.find("drift")->number == 0.75);
+  CHECK(manifest.find_environment("none") == nullptr);
+  CHECK(manifest.plugin_options.contains("e.one"));
+  CHECK(manifest.find_host("arm")->settings.text("environment") == "world");
+  fixture.request.sets = {"environment.world.options.drift=0.5"};
+  CHECK(fixture.parse(kWithEnvironments).find_environment("world")->options.find("drift")->number ==
+        0.5);
+  fixture.variables.clear();
+  fixture.request.environment_names = {"FRT_ENVIRONMENT_OTHER_OPTIONS_DRFIT"};
+  const Manifest misspelt = fixture.parse(kWithEnvironments);
+  REQUIRE(misspelt.warnings.size() == 1);
+  CHECK(has(render(misspelt.warnings[0]), "did you mean `FRT_ENVIRONMENT_OTHER_OPTIONS_DRIFT`?"));
+}
+
+TEST_CASE("a host may name an environment of the program itself") {
+  ManifestFixture fixture;
+  const char* own = "schema = 1\n[host.arm]\nenvironment = \"cell_4\"\n";
+  CHECK(has(fixture.complaints(own),
+            "'cell_4' names an [environment.NAME] of this manifest, but "
+            "there is none"));
+  fixture.request.environments = {"cell_4"};
+  CHECK(fixture.parse(own).find_host("arm")->settings.text("environment") == "cell_4");
+}

@@ -12,8 +12,6 @@
 #include <vector>
 
 #include "examples/handoff.hpp"
-#include "examples/reach/environment.hpp"
-#include "examples/reach/picture.hpp"
 #include "examples/reach/world.hpp"
 #include "robot/control/latency.hpp"
 #include "robot/control/realtime.hpp"
@@ -233,19 +231,18 @@ TEST_CASE("an interrupt wakes the waiting actor and outranks later plans") {
 }
 
 TEST_CASE("equal seeds make equal worlds, and an operator reaches the disc in time") {
-  ReachWorld first, second;
+  reach::World first, second;
   for (uint64_t seed = 0; seed < 50; ++seed) {
     first.reset(seed);
     second.reset(seed);
-    CHECK(first.instruction() == second.instruction());
-    first.observe();
-    second.observe();
-    CHECK(std::vector<uint8_t>(first.images().begin(), first.images().end()) ==
-          std::vector<uint8_t>(second.images().begin(), second.images().end()));
+    CHECK(first.goal() == second.goal());
+    first.look();
+    second.look();
+    CHECK(first.image() == second.image());
     CHECK_FALSE(first.succeeded());
     std::vector<double> action(2);
     while (!first.over() && !first.succeeded()) {
-      first.operator_action(action);
+      first.expert_action(action);
       first.apply(action);
     }
     CHECK(first.succeeded());
@@ -253,79 +250,10 @@ TEST_CASE("equal seeds make equal worlds, and an operator reaches the disc in ti
 }
 
 TEST_CASE("a step is never longer than the world allows") {
-  ReachWorld world;
+  reach::World world;
   world.reset(3);
-  const Point before = world.point();
+  const reach::Point before = world.point();
   world.apply(std::vector<double>{100, 0});
-  CHECK(std::fabs(world.point().x - before.x) <= ReachWorld::kMaxStep + 1e-12);
-  CHECK(world.point().x <= ReachWorld::kHigh);
-}
-
-TEST_CASE("the picture holds every episode's path") {
-  ReachTrace trace;
-  trace.discs = {Point{0.2, 0.2}, Point{0.8, 0.2}, Point{0.5, 0.8}};
-  trace.path = {{0.1, 0.9}, {0.2, 0.8}};
-  const std::vector<double> chunk_ms = {2, 2, 3, 9};
-  const std::string svg = reach_svg({trace, trace, {}}, "three", "of them", chunk_ms);
-  CHECK(svg.find("values=\"0.100;0.200;0.200") != std::string::npos);
-  CHECK(svg.find("reach the red disc") != std::string::npos);
-  CHECK(svg.find("9.00 ms (p99), longest 9.00 ms") != std::string::npos);  // as the console says
-  CHECK(svg.ends_with("</svg>\n"));
-}
-
-TEST_CASE("environments are made by name, and the only one needs none") {
-  EnvironmentRegistry environments;
-  CHECK_THROWS_WITH_AS(environments.find(""), "no environment is chosen; this program has none",
-                       frt::Error);
-  add_reach_environment(environments);
-  CHECK(environments.find("").name == "reach");
-  CHECK(environments.find("reach").max_ticks == ReachWorld::kMaxTicks);
-  environments.add(
-      {.name = "arm_4", .doc = "an arm", .make = [](const EnvironmentRequest& request) {
-         return std::make_unique<ReachWorld>("arm/image", "arm/state", request.suffix);
-       }});
-  CHECK(environments.find("arm_4").name == "arm_4");
-  CHECK_THROWS_WITH_AS(environments.find(""),
-                       "no environment is chosen; this program has: reach, arm_4", frt::Error);
-  CHECK_THROWS_WITH_AS(environments.find("leg"),
-                       "no environment is called 'leg'; this program has: reach, arm_4",
-                       frt::Error);
-  CHECK_THROWS_AS(add_reach_environment(environments), frt::Error);
-  const auto make = environments.find("reach").make;
-  for (const char* name : {"", "Arm", "an arm", "arm\n"}) {
-    CHECK_THROWS_AS(environments.add({.name = name, .doc = "", .make = make}), frt::Error);
-  }
-  CHECK_THROWS_AS(environments.add({.name = "nothing", .doc = ""}), frt::Error);
-}
-
-TEST_CASE("the reaching task reads what the policy names, and says what it can be asked for") {
-  EnvironmentRegistry environments;
-  add_reach_environment(environments);
-  EnvironmentRequest request;
-  request.names = {
-      {"pose", false, true, {}}, {"cam/left", true, true, {}}, {"other", false, true, {}}};
-  request.suffix = " now";
-  const std::unique_ptr<Environment> world = environments.find("reach").make(request);
-  world->reset(1);
-  const frt_observation& seen = world->observe();
-  REQUIRE(seen.array_count == 2);
-  CHECK(std::string(seen.arrays[0].name) == "cam/left");
-  CHECK(std::string(seen.arrays[1].name) == "pose");
-  const std::vector<EnvironmentSubgoal> subgoals = world->subgoals();
-  REQUIRE(subgoals.size() == 3);
-  CHECK(subgoals[1].name == "green");
-  CHECK(subgoals[1].instruction == "reach the green disc");
-  world->choose(1);
-  CHECK(world->instruction() == "reach the green disc now");
-  const std::unique_ptr<EpisodePicture> picture = world->picture();
-  REQUIRE(picture);
-  std::vector<double> action(2);
-  while (!world->over() && !world->succeeded()) {
-    world->operator_action(action);
-    world->apply(action);
-  }
-  picture->add_episode();
-  const std::string svg = picture->svg("one", "of them", {});
-  CHECK(svg.find("reach the green disc") != std::string::npos);
-  CHECK(svg.find(" ticks</text>") != std::string::npos);
+  CHECK(std::fabs(world.point().x - before.x) <= reach::World::kMaxStep + 1e-12);
+  CHECK(world.point().x <= reach::World::kHigh);
 }

@@ -68,7 +68,8 @@ EpisodeRecord example() {
     record.add_observation(observation, noise, chunk * 2);
     record.add_chunk(network, actions, -0.5f, {100 + chunk, 101, 102});
     for (int i = 0; i < 2; ++i) {
-      record.add_tick(200 + i, 3, chunk, i == 1, std::span<const double>(actions).subspan(0, 1));
+      record.add_tick(200 + i, 3, chunk, i == 1, std::span<const double>(actions).subspan(0, 1),
+                      0.25);
     }
   }
   record.add_observation(observation, noise, 4);  // its chunk never came
@@ -348,7 +349,7 @@ TEST_CASE("an MCAP file has the images of every tick where they were recorded") 
     for (int i = 0; i < 5; ++i) {
       pixels[0] = static_cast<uint8_t>(i);
       if (frames) record.add_frame(observation);
-      record.add_tick(200 + i, 0, 0, false, action);
+      record.add_tick(200 + i, 0, 0, false, action, 0);
     }
     record.end("success", true);
     const Folder folder;

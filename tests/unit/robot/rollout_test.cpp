@@ -21,6 +21,7 @@
 
 #include "examples/handoff.hpp"
 #include "examples/reach/world.hpp"
+#include "reach_plugin.hpp"
 #include "robot/control/rollout.hpp"
 
 namespace {
@@ -152,7 +153,7 @@ TEST_CASE("between chunks a tick allocates nothing, in simulated and in real tim
   for (const bool realtime : {false, true}) {
     PolicyRunner runner(policy);
     EpisodeBoundary boundary(core::state_table(), core::capsules_table(), runner);
-    ReachWorld world;
+    reach_test::World world;
     RolloutOptions options = rollout_options();
     options.realtime = realtime;
     options.ticks.hz = 1000;
@@ -165,7 +166,7 @@ TEST_CASE("between chunks a tick allocates nothing, in simulated and in real tim
     const EpisodeResult result = rollout.run(0, record);
     // A machine that is busy elsewhere leaves ticks out in real time; which ones have a new chunk
     // is not known then.
-    const bool whole = result.ticks == ReachWorld::kMaxTicks;
+    const bool whole = result.ticks == reach::World::kMaxTicks;
     REQUIRE((whole || realtime));
     const bool known = !realtime || (whole && rollout.counters().deadline_misses == 0);
     uint64_t compared = 0;
@@ -208,7 +209,7 @@ class CountingWorld : public Environment {
   std::vector<uint64_t> between_ticks;  // without a look between them
 
  private:
-  ReachWorld world_;
+  reach_test::World world_;
   uint64_t last_ = 0;
   bool looked_ = true;
 };
@@ -238,14 +239,14 @@ TEST_CASE("an episode after others is the same as before them, bit for bit") {
   const PolicyModel policy = deployment.policy();
   PolicyRunner runner(policy);
   EpisodeBoundary boundary(core::state_table(), core::capsules_table(), runner);
-  ReachWorld world;
+  reach_test::World world;
   Rollout rollout(runner, nullptr, world, boundary, rollout_options());
   EpisodeRecord first, other, again;
   rollout.run(0, first);
   rollout.run(1, other);
   rollout.run(0, again);
   REQUIRE(first.chunks() == again.chunks());
-  CHECK(first.chunks() == ReachWorld::kMaxTicks / kExecute);
+  CHECK(first.chunks() == reach::World::kMaxTicks / kExecute);
   for (std::size_t i = 0; i < first.chunks(); ++i) {
     const auto a = first.network_actions(i), b = again.network_actions(i);
     CHECK(std::vector<float>(a.begin(), a.end()) == std::vector<float>(b.begin(), b.end()));
@@ -285,7 +286,7 @@ TEST_CASE(
     const std::string& instruction() const override { return world_.instruction(); }
 
    private:
-    ReachWorld world_;
+    reach_test::World world_;
     uint32_t tick_ = 0;
     std::array<float, 2> broken_ = {std::nanf(""), 0.5f};
     std::vector<frt_array> arrays_;
@@ -302,11 +303,11 @@ TEST_CASE(
   EpisodeRecord record;
   const EpisodeResult result = rollout.run(0, record);
   CHECK(result.stop_reason == "task_over");
-  CHECK(result.ticks == ReachWorld::kMaxTicks);
+  CHECK(result.ticks == reach::World::kMaxTicks);
   CHECK(rollout.counters().refused == 4);
   CHECK(rollout.counters().deadline_misses == 4);
   CHECK(rollout.counters().safe_actions == 4);
-  CHECK(record.chunks() == 1 + (ReachWorld::kMaxTicks - 9 + kExecute - 1) / kExecute);
+  CHECK(record.chunks() == 1 + (reach::World::kMaxTicks - 9 + kExecute - 1) / kExecute);
   for (std::size_t tick = 5; tick < 9; ++tick) CHECK(sent[tick] == sent[4]);  // held
 }
 
@@ -314,7 +315,7 @@ TEST_CASE("restoring brings back every input buffer, whatever was written in bet
   const Deployment deployment;
   const PolicyModel policy = deployment.policy();
   PolicyRunner runner(policy);
-  ReachWorld world;
+  reach_test::World world;
   world.reset(1);
   runner.observe(world.observe());
   fill_normal(1, 1, runner.noise());
@@ -345,7 +346,7 @@ TEST_CASE("submitting a replay and asking for it allocates nothing") {
   const Deployment deployment;
   const PolicyModel policy = deployment.policy();
   PolicyRunner runner(policy);
-  ReachWorld world;
+  reach_test::World world;
   world.reset(1);
   runner.observe(world.observe());
   runner.submit();

@@ -33,7 +33,7 @@ struct OptionSpec {
   std::vector<std::string> choices;         // ENUM
   double minimum = 0, maximum = 0;          // both 0: no limit
   std::string doc;
-  // "device" or "model": the text must be the name of such a table of the manifest.
+  // "device", "model" or "environment": the text must be the name of such a table of the manifest.
   std::string reference = {};
   // PATH: a text that starts so is no path and stays as it is ("synthetic:").
   std::string verbatim_prefix = {};
@@ -43,7 +43,7 @@ struct OptionSpec {
 // What one plugin accepts.
 struct ConfigSchema {
   std::vector<OptionSpec> plugin_options;  // for `open`: [plugin-options.<id>]
-  std::vector<OptionSpec> options;         // backend: per device; model: per model
+  std::vector<OptionSpec> options;         // backend: per device; others: per model, environment
 };
 
 // Copies a plugin's table. Throws FRT_ERR_FORMAT naming plugin and option if the schema is broken
@@ -136,8 +136,8 @@ struct ResolveContext {
   std::filesystem::path base_folder;  // relative paths of the manifest start here
   std::filesystem::path flag_folder;  // relative paths of environment and flags start here
   Environment environment;
-  std::vector<std::string> devices, models;  // what references may name
-  std::string elsewhere;                     // note on an unknown key: where else it may belong
+  std::vector<std::string> devices, models, environments;  // what references may name
+  std::string elsewhere;  // note on an unknown key: where else it may belong
 };
 
 // Checks `given` against `options` and fills in defaults. Findings go to `diagnostics`; a value

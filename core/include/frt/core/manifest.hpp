@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// manifest.hpp - the file that says what runs where: plugins, devices, models, hosts.
+// manifest.hpp - the file that says what runs where: plugins, devices, models, environments, hosts.
 //
 //     schema = 1
 //     [[plugin]]                      # optional: pin or add a plugin file
@@ -18,6 +18,9 @@
 //     device = "NAME"
 //     checkpoint = "folder"           # or "synthetic:<preset>": not a path
 //     [model.NAME.options]
+//     [environment.NAME]
+//     plugin = "acme.arm"
+//     [environment.NAME.options]      # what the plugin accepts per environment
 //     [host.NAME]                     # the program's own tables
 //     type = "..."                    # default: NAME
 //
@@ -78,6 +81,15 @@ struct ModelSpec {
   const std::string& checkpoint() const { return settings.text("checkpoint"); }
 };
 
+struct EnvironmentSpec {
+  std::string name;
+  Config settings;  // plugin
+  Config options;
+  SourcePosition position;
+
+  const std::string& plugin() const { return settings.text("plugin"); }
+};
+
 struct HostSpec {
   std::string name;
   std::string type;
@@ -90,6 +102,7 @@ struct Manifest {
   std::vector<PluginEntry> plugins;
   std::vector<DeviceSpec> devices;
   std::vector<ModelSpec> models;
+  std::vector<EnvironmentSpec> environments;
   std::vector<HostSpec> hosts;
   std::map<std::string, Config> plugin_options;  // by plugin id; those that are used or given
   std::vector<Diagnostic> warnings;
@@ -97,6 +110,7 @@ struct Manifest {
   // By name; null if there is none.
   const DeviceSpec* find_device(std::string_view name) const noexcept;
   const ModelSpec* find_model(std::string_view name) const noexcept;
+  const EnvironmentSpec* find_environment(std::string_view name) const noexcept;
   // The first host of this type; null if there is none.
   const HostSpec* find_host(std::string_view type) const noexcept;
 
@@ -136,6 +150,8 @@ class SchemaSource {
 
 struct ManifestRequest {
   std::vector<HostSchema> hosts;
+  // Those of the program itself, which references may name beside those of the manifest.
+  std::vector<std::string> environments;
   std::vector<std::string> sets;  // "--set" texts: path=value
   Environment environment = process_environment;
   // All names of environment variables, to warn of misspelt ones; may be empty.
@@ -162,9 +178,10 @@ std::vector<std::string> process_environment_names();
 
 // The keys of the manifest's own tables, as option lists: one truth for the reader and for who
 // shows them.  [any]
-const std::vector<OptionSpec>& plugin_table_options();  // [[plugin]]
-const std::vector<OptionSpec>& device_table_options();  // [device.NAME], without `options`
-const std::vector<OptionSpec>& model_table_options();   // [model.NAME], without `options`
+const std::vector<OptionSpec>& plugin_table_options();       // [[plugin]]
+const std::vector<OptionSpec>& device_table_options();       // [device.NAME], without `options`
+const std::vector<OptionSpec>& model_table_options();        // [model.NAME], without `options`
+const std::vector<OptionSpec>& environment_table_options();  // [environment.NAME], the same
 
 // What a plugin takes, for who shows it.
 struct PluginSchema {

@@ -39,7 +39,7 @@ namespace frt::core {
 
 struct Card {
   std::string id;
-  uint32_t kind = 0;  // FRT_PLUGIN_BACKEND or FRT_PLUGIN_MODEL
+  uint32_t kind = 0;  // FRT_PLUGIN_BACKEND, _MODEL or _ENVIRONMENT
   uint32_t abi_major = 0, abi_minor = 0;
   std::string version;
   std::vector<std::string> targets;   // device architectures with machine code; empty: any
@@ -50,7 +50,7 @@ struct Card {
   bool operator==(const Card&) const = default;
 };
 
-// "backend", "model", "?".  [any]
+// "backend", "model", "environment", "?".  [any]
 const char* plugin_kind_name(uint32_t kind) noexcept;
 
 struct AbiVersion {

@@ -88,6 +88,8 @@ class Runtime {
   const RuntimeDevice& device(std::string_view name) const;
   // The opened plugin of a model of the manifest.
   const OpenPlugin& model_plugin(std::string_view model) const;
+  // The opened plugin of an environment of the manifest.
+  const OpenPlugin& environment_plugin(std::string_view environment) const;
   // The opened plugin called `id`, or null.
   const OpenPlugin* plugin(std::string_view id) const noexcept;
   std::vector<SummaryRow> summary() const;

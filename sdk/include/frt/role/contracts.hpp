@@ -6,6 +6,7 @@
 
 #include <frt/calibration.h>
 #include <frt/chat.h>
+#include <frt/environment.h>
 #include <frt/observation.h>
 #include <frt/role/critic.h>
 #include <frt/role/lm.h>
@@ -52,6 +53,17 @@ FRT_CONTRACT(frt_role_critic_v1, FRT_EXT_ROLE_CRITIC, set_instruction,
 FRT_CONTRACT(frt_critic_info, "frt_critic_info", value, FRT_REQUIRED(frt_critic_info, infer),
              FRT_REQUIRED(frt_critic_info, value));
 
+// ---- an environment -------------------------------------------------------------------------
+
+FRT_CONTRACT(frt_environment_v1, FRT_EXT_ENVIRONMENT, draw,
+             FRT_REQUIRED(frt_environment_v1, create), FRT_REQUIRED(frt_environment_v1, destroy),
+             FRT_REQUIRED(frt_environment_v1, info), FRT_REQUIRED(frt_environment_v1, reset),
+             FRT_REQUIRED(frt_environment_v1, observe), FRT_REQUIRED(frt_environment_v1, step));
+FRT_CONTRACT(frt_environment_info, "frt_environment_info", action_high,
+             FRT_REQUIRED(frt_environment_info, doc), FRT_REQUIRED(frt_environment_info, ports),
+             FRT_REQUIRED(frt_environment_info, action));
+FRT_CONTRACT(frt_environment_result, "frt_environment_result", reward);
+
 // ---- what a host gives with a call ----------------------------------------------------------
 
 FRT_CONTRACT(frt_encode_params, "frt_encode_params", max_tokens);
@@ -59,3 +71,7 @@ FRT_CONTRACT(frt_policy_shape, "frt_policy_shape", branches);
 FRT_CONTRACT(frt_policy_previous, "frt_policy_previous", actions);
 FRT_CONTRACT(frt_observation, "frt_observation", options);
 FRT_CONTRACT(frt_observed, "frt_observed", state);
+FRT_CONTRACT(frt_environment_params, "frt_environment_params", config,
+             FRT_REQUIRED(frt_environment_params, name),
+             FRT_REQUIRED(frt_environment_params, config));
+FRT_CONTRACT(frt_environment_start, "frt_environment_start", seed);
