@@ -106,7 +106,7 @@ class Packages(unittest.TestCase):
             run(os.environ["FRT_CPACK"], "-G", "DEB", "-B", folder, "--config",
                 pathlib.Path(BUILD) / "CPackConfig.cmake", cwd=folder)
             packages = {path.name.split("_")[0]: path for path in pathlib.Path(folder).glob("*.deb")}
-            self.assertEqual(set(packages), {"frt-runtime", "frt-sdk"})
+            self.assertEqual(set(packages), {"frt-runtime", "frt-sdk", "python3-frt"})
             files = {name: run("dpkg-deb", "-c", path) for name, path in packages.items()}
         for file in ("/bin/frt-host\n", "/lib/libfrt.so.0", "/lib/frt/plugins/frt_cpu.so\n",
                      "/share/frt/manifests/demo.toml\n"):
@@ -116,6 +116,8 @@ class Packages(unittest.TestCase):
                      "/share/frt-sdk/templates/embed-c/main.c\n", "/lib/pkgconfig/frt.pc\n"):
             self.assertIn(file, files["frt-sdk"])
             self.assertNotIn(file, files["frt-runtime"])
+        for file in ("/frt/__init__.py\n", "/frt/py.typed\n"):
+            self.assertIn("/usr/lib/python3/dist-packages" + file, files["python3-frt"])
 
 
 if __name__ == "__main__":
