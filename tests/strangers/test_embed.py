@@ -90,11 +90,15 @@ class SdkAlone(unittest.TestCase):
     def test_the_sdk_configures_and_installs_without_any_library(self):
         with tempfile.TemporaryDirectory(prefix="frt-sdk-only-") as folder:
             build, prefix = pathlib.Path(folder) / "build", pathlib.Path(folder) / "prefix"
-            said = run(CMAKE, "-G", "Ninja", "-S", support.SOURCE, "-B", build, "-DFRT_SDK_ONLY=ON")
+            reference = shutil.which("doxygen") is not None
+            said = run(CMAKE, "-G", "Ninja", "-S", support.SOURCE, "-B", build, "-DFRT_SDK_ONLY=ON",
+                       f"-DFRT_SDK_REFERENCE={'ON' if reference else 'OFF'}")
             for library in ("dnnl", "SQLite", "sqlite", "OpenSSL"):
                 self.assertNotIn(library, said)
+            run(CMAKE, "--build", build)
             run(CMAKE, "--install", build, "--prefix", prefix)
             self.assertTrue((prefix / "include/frt/plugin.h").is_file())
+            self.assertEqual((prefix / "share/doc/frt-sdk/reference/exec_8h.html").is_file(), reference)
             self.assertTrue((prefix / "lib/cmake/frt-sdk/frt-sdkConfig.cmake").is_file())
 
 
