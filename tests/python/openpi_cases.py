@@ -151,7 +151,9 @@ class AsTheServer(unittest.TestCase):
         served = client.get_server_metadata()
         served["inputs"] = [each for each in served["inputs"] if each["name"] != "prompt"]  # which is no array
         self.assertEqual(served, adapter.metadata)
-        for request in requests:
+        for index, request in enumerate(requests):
+            if index == 3:
+                adapter.reset()  # an episode of a policy that remembers nothing begins as any request does
             with self.subTest(list(request)):
                 np.testing.assert_array_equal(adapter.infer(request)["actions"], client.infer(request)["actions"])
 
