@@ -152,31 +152,37 @@ class Evaluated(LinearPolicyTest):
         batch = {"observation.image": torch.zeros(1, 3, SIDE, SIDE), "observation.state": torch.ones(1, STATE), "task": [""]}
         np.testing.assert_allclose(policy.select_action(batch)[0], expected([1.0] * STATE, "other")[:WIDTH], atol=1e-4)
 
-    def test_features_that_do_not_fit_are_refused_when_it_is_made(self):
-        state = {"observation.state": PolicyFeature(FeatureType.STATE, (STATE,))}
+    def test_what_does_not_fit_is_refused(self):
+        def action(values):
+            return {"action": PolicyFeature(FeatureType.ACTION, (values,))}
 
-        def features(action=WIDTH, **more):
-            return FrtConfig(input_features=more.pop("inputs", state), output_features={
-                "action": PolicyFeature(FeatureType.ACTION, (action,))}, **more)
-
-        FrtPolicy(features(), policy=self.policy)
-        for config, text in ((features(action=7), r"shape \(7,\); one of 'p' has 2 values"),
-                             (features(n_action_steps=11), "n_action_steps is 11; a chunk of 'p' has 10 actions"),
-                             (features(names={"state": "observation.state"}), "reads no 'state'"),
-                             (features(inputs={"observation.image": PolicyFeature(FeatureType.VISUAL, (3, 28, 28))}),
-                              "known to be 'observation/state'")):
+        FrtPolicy(FrtConfig(output_features=action(WIDTH)), policy=self.policy)
+        for config, text in ((FrtConfig(output_features=action(7)), r"shape \(7,\); one of 'p' has 2 values"),
+                             (FrtConfig(n_action_steps=11), "n_action_steps is 11; a chunk of 'p' has 10 actions")):
             with self.subTest(text), self.assertRaisesRegex(ValueError, text):
                 FrtPolicy(config, policy=self.policy)
         with self.assertRaisesRegex(ValueError, "--policy.manifest=arm.toml"):
             FrtPolicy(FrtConfig())
-        with self.assertRaisesRegex(ValueError, "the batch is of one size: 1 tasks, 2 of"):
-            FrtPolicy(FrtConfig(), policy=self.policy).select_action({"observation.state": torch.zeros(2, STATE),
-                                                                     "task": ["a"]})
-        policy = FrtPolicy(features(), policy=self.policy)
-        with self.assertRaisesRegex(ValueError, "the batch has none of 'observation.state'; it has 'task'"):
-            policy.select_action({"task": ["a"]})
-        with self.assertRaises(frt.Error):
-            policy.select_action({"observation.state": torch.full((1, STATE), float("nan"))})
+        state, image = torch.zeros(1, STATE), torch.zeros(1, 3, SIDE, SIDE)
+        for names, batch, error, text in (
+                ({}, {"observation.state": state.repeat(2, 1), "task": ["a"]}, ValueError, "of one size: 1 tasks, 2 of"),
+                ({}, {"task": ["a"]}, ValueError, "the batch has no observation; it has 'task'"),
+                ({}, {"observation.image": image}, ValueError, "known to be 'observation/state'"),
+                ({"state": "observation.state"}, {"observation.state": state}, ValueError, "reads no 'state'"),
+                ({}, {"observation.state": state, "observation.a": image, "observation.b": image}, ValueError,
+                 "known to be 'observation/image'; it has 'observation.state', 'observation.a', 'observation.b'"),
+                ({}, {"observation.state": state * float("nan")}, frt.Error, "observation/state"),
+                ({}, {"observation.state": state, "observation.image": image * 2 - 1}, ValueError, "from -1.0 to -1.0")):
+            with self.subTest(text), self.assertRaisesRegex(error, text):
+                FrtPolicy(FrtConfig(names=names), policy=self.policy).select_action(batch)
+
+    def test_lerobot_may_rename_what_it_shows(self):
+        policy, before, after = self.made()
+        before.steps[0].rename_map = {"observation.image": "observation.top", "observation.state": "observation.joints"}
+        env = arms(1)
+        self.addCleanup(env.close)
+        data = rollout(env, policy, *self.processors(), before, after)
+        np.testing.assert_allclose(data["action"][0], predicted(0), rtol=1e-5, atol=1e-4)
 
     def test_it_is_not_trained(self):
         policy, *_ = self.made()

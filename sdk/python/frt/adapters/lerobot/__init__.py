@@ -84,8 +84,9 @@ class FrtPolicy(PreTrainedPolicy):
     name = "frt"
 
     def __init__(self, config: FrtConfig, *, policy: Policy | None = None, **_: Any):
-        """`config.input_features` and `output_features`, where lerobot has set them, must fit the policy: ValueError. Further
-        arguments, such as a dataset's statistics, are lerobot's and not needed."""
+        """`config.output_features`, where lerobot has set them, must fit the policy: ValueError. What is the policy's input is
+        decided by what comes in, which lerobot may rename. Further arguments, such as a dataset's statistics, are
+        lerobot's and not needed."""
         super().__init__(config)
         if policy is None:
             policy = _open(config)
@@ -97,10 +98,8 @@ class FrtPolicy(PreTrainedPolicy):
         if action is not None and tuple(action.shape) != (policy.action_dim,):
             raise ValueError(f"an action of the environment has the shape {tuple(action.shape)}; one of '{policy.name}' has "
                              f"{policy.action_dim} values")
-        self._sources: dict[str, str] | None = None
-        if config.input_features:
-            self._sources = match(policy.inputs, {name: "image" if name in config.image_features else "state"
-                                                  for name in config.input_features}, config.names)
+        self._offered: dict[str, str] = {}  # feature of lerobot -> "image" or "state", as of the last batch
+        self._sources: dict[str, str] = {}  # input of the policy -> feature
         self._channels = {entry["name"]: entry["shape"][-1:] for entry in policy.inputs if entry["kind"] == "image"}
         self._episodes = Episodes(policy, seed=config.seed, steps=config.steps, guidance=config.guidance)
         self._actions: deque[Tensor] = deque()  # each (batch, action_dim)
@@ -120,13 +119,12 @@ class FrtPolicy(PreTrainedPolicy):
         f32 0 to 1 or u8; "task": an instruction each. `noise`: (batch, horizon, network_dim)."""
         observations = {name: value for name, value in batch.items()
                         if name.startswith("observation") and isinstance(value, Tensor)}
-        if self._sources is None:
-            self._sources = match(self._policy.inputs, {name: "image" if value.ndim == 4 else "state"
-                                                        for name, value in observations.items()}, self.config.names)
-        used = {name: batch[source] for name, source in self._sources.items() if source in observations}
+        offered = {name: "image" if value.ndim == 4 else "state" for name, value in observations.items()}
+        if offered != self._offered:
+            self._sources, self._offered = match(self._policy.inputs, offered, self.config.names), offered
+        used = {name: observations[source] for name, source in self._sources.items()}
         if not used:
-            raise ValueError(f"the batch has none of {', '.join(map(repr, self._sources.values()))}; it has "
-                             f"{', '.join(map(repr, batch))}")
+            raise ValueError(f"the batch has no observation; it has {', '.join(map(repr, batch)) or 'nothing'}")
         size = len(next(iter(used.values())))
         tasks = batch.get("task") or [""] * size
         tasks = [tasks] * size if isinstance(tasks, str) else tasks
