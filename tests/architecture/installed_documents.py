@@ -78,7 +78,7 @@ class Documents(unittest.TestCase):
         self.prefix = pathlib.Path(folder.name)
 
     def test_the_installed_documents_have_no_dead_ends(self):
-        for component in ("sdk", "runtime"):
+        for component in ("sdk", "runtime", "python"):
             subprocess.run([CMAKE, "--install", BUILD, "--component", component, "--prefix", str(self.prefix)],
                            check=True, stdout=subprocess.DEVNULL)
         self.assertEqual(dead_ends(self.prefix), [])

@@ -90,11 +90,15 @@ class SdkAlone(unittest.TestCase):
     def test_the_sdk_configures_and_installs_without_any_library(self):
         with tempfile.TemporaryDirectory(prefix="frt-sdk-only-") as folder:
             build, prefix = pathlib.Path(folder) / "build", pathlib.Path(folder) / "prefix"
-            said = run(CMAKE, "-G", "Ninja", "-S", support.SOURCE, "-B", build, "-DFRT_SDK_ONLY=ON")
+            reference = shutil.which("doxygen") is not None
+            said = run(CMAKE, "-G", "Ninja", "-S", support.SOURCE, "-B", build, "-DFRT_SDK_ONLY=ON",
+                       f"-DFRT_SDK_REFERENCE={'ON' if reference else 'OFF'}")
             for library in ("dnnl", "SQLite", "sqlite", "OpenSSL"):
                 self.assertNotIn(library, said)
+            run(CMAKE, "--build", build)
             run(CMAKE, "--install", build, "--prefix", prefix)
             self.assertTrue((prefix / "include/frt/plugin.h").is_file())
+            self.assertEqual((prefix / "share/doc/frt-sdk/reference/exec_8h.html").is_file(), reference)
             self.assertTrue((prefix / "lib/cmake/frt-sdk/frt-sdkConfig.cmake").is_file())
 
 
@@ -106,7 +110,7 @@ class Packages(unittest.TestCase):
             run(os.environ["FRT_CPACK"], "-G", "DEB", "-B", folder, "--config",
                 pathlib.Path(BUILD) / "CPackConfig.cmake", cwd=folder)
             packages = {path.name.split("_")[0]: path for path in pathlib.Path(folder).glob("*.deb")}
-            self.assertEqual(set(packages), {"frt-runtime", "frt-sdk"})
+            self.assertEqual(set(packages), {"frt-runtime", "frt-sdk", "python3-frt"})
             files = {name: run("dpkg-deb", "-c", path) for name, path in packages.items()}
         for file in ("/bin/frt-host\n", "/lib/libfrt.so.0", "/lib/frt/plugins/frt_cpu.so\n",
                      "/share/frt/manifests/demo.toml\n"):
@@ -116,6 +120,8 @@ class Packages(unittest.TestCase):
                      "/share/frt-sdk/templates/embed-c/main.c\n", "/lib/pkgconfig/frt.pc\n"):
             self.assertIn(file, files["frt-sdk"])
             self.assertNotIn(file, files["frt-runtime"])
+        for file in ("/frt/__init__.py\n", "/frt/py.typed\n"):
+            self.assertIn("/usr/lib/python3/dist-packages" + file, files["python3-frt"])
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ FRT_PACKAGES=(
   doctest-dev libbenchmark-dev
 )
 # What only tools/test needs.
-FRT_TEST_PACKAGES=(file clang clang-format clang-tidy libclang-rt-dev binutils python3-jsonschema)
+FRT_TEST_PACKAGES=(file doxygen clang clang-format clang-tidy libclang-rt-dev binutils python3-jsonschema)
 
 # Boost 1.81 or newer: Debian 12 has it under a versioned name beside its default.
 boost_package() {

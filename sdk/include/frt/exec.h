@@ -12,7 +12,7 @@
  * A Plan, a DAG of graphs, is in draft: frt/draft/plan.h.
  *
  * The functions are members of one table, frt_exec_v1: plugins get it from the host under
- * FRT_EXT_EXEC, programs that embed core from frt::core::exec_table(). frt/exec.hpp wraps it.
+ * FRT_EXT_EXEC, programs that link core from its exec_table(). frt/exec.hpp wraps it.
  *
  * Ownership: a handle returned by *_create, *_alloc, *_wrap or *_view belongs to the caller, who
  * gives it back with *_release. Releasing a context releases nothing else: release what was made

@@ -2,7 +2,7 @@
 /*
  * frt/plugin.h - how a plugin presents itself: its card, its descriptor, and what the host gives.
  *
- * A plugin is one shared object. It exports ONE symbol, the data symbol `frt_plugin_v1`, and
+ * A plugin is one shared object. It exports ONE symbol, the data symbol FRT_PLUGIN_SYMBOL, and
  * imports none from the host: everything it may use arrives as function tables.
  *
  * The card is a TOML text in the ELF section `.frt.card`. The host reads it WITHOUT loading the

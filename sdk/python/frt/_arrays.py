@@ -71,7 +71,7 @@ class View:
         dtype = _dtype(view.format, view.itemsize)
         if dtype is None:
             raise TypeError(f"'{name}' has elements of type '{view.format}', which no policy reads")
-        self.dtype, self.shape = dtype, tuple(view.shape)
+        self.dtype, self.shape = dtype, tuple(view.shape or ())
         if not view.c_contiguous:
             view = memoryview(view.tobytes())
         if view.nbytes == 0:

@@ -208,9 +208,9 @@ def _begin(lm: int | None, session: int | None, flags: int, prompt: str | Sequen
         request.prompt, request.prompt_bytes = encoded, len(encoded)
     elif prompt is not None:
         request.prompt_ids, request.prompt_id_count = (ctypes.c_int32 * len(prompt))(*prompt), len(prompt)
-    for name, value in (("messages", messages), ("tools", tools), ("chat_options", chat_options)):
-        if value is not None:
-            setattr(request, name, json.dumps(value).encode())
+    for name, structure in (("messages", messages), ("tools", tools), ("chat_options", chat_options)):
+        if structure is not None:
+            setattr(request, name, json.dumps(structure).encode())
     stops = [text.encode() for text in ([stop] if isinstance(stop, str) else stop)]
     request.stops, request.stop_count = c.texts(stops), len(stops)
     if stop_ids:
@@ -233,11 +233,11 @@ class Capsule(c.Handle):
 
     @property
     def tokens(self) -> int:
-        return self._facts().tokens
+        return int(self._facts().tokens)
 
     @property
     def bytes(self) -> int:
-        return self._facts().bytes
+        return int(self._facts().bytes)
 
     @property
     def other_build(self) -> str | None:

@@ -19,7 +19,7 @@ class PolicyCapsule(c.Handle):
     def bytes(self) -> int:
         facts = c.frt_capsule_facts()
         c.call("frt_policy_capsule_facts", self._handle, ctypes.byref(facts))
-        return facts.bytes
+        return int(facts.bytes)
 
     def __enter__(self) -> PolicyCapsule:
         return self
@@ -41,8 +41,9 @@ class Policy(c.Handle):
         self.views: int = facts.views
         self.default_steps: int = facts.default_steps
         self.guidance_branches: int = facts.guidance_branches
-        # [{"name", "kind": "image" | "state", "shape", "required"}, ...]
-        self.inputs: list[dict[str, Any]] = json.loads(facts.inputs)
+        # [{"name", "kind": "image" | "state", "shape", "required"}, ...]; None in a shape: not fixed
+        self.inputs: list[dict[str, Any]] = [
+            {"name": "", "kind": "state", "shape": [], "required": True, **entry} for entry in json.loads(facts.inputs)]
         self.metadata: dict[str, Any] = json.loads(facts.metadata)
 
     def observe(self, observation: Mapping[str, Any], *, prompt: str | None = None,
@@ -82,7 +83,7 @@ class Policy(c.Handle):
     def guide(self, strengths: float | Sequence[float] | Sequence[Sequence[float]]) -> None:
         """Strengths of the guided branches, 1 to 100: one number, one per denoising step, or a row of one per branch
         for each step."""
-        rows = [strengths] if isinstance(strengths, (int, float)) else list(strengths)
+        rows: list[float | Sequence[float]] = [strengths] if isinstance(strengths, (int, float)) else list(strengths)
         table = [[row] if isinstance(row, (int, float)) else list(row) for row in rows]
         if not table or any(len(row) != len(table[0]) for row in table):
             raise ValueError("strengths are rows of one length")

@@ -92,7 +92,7 @@ typedef struct frt_runtime_options {
   const char* manifest;      /* a file, or a folder with a checkpoint; or NULL, and */
   const char* manifest_text; /* TOML, */
   const char* base_folder;   /* and where its relative paths start; NULL: the current folder */
-  const char* const* plugin_folders; /* [plugin_folder_count] searched first; then FRT_PLUGIN_PATH,
+  const char* const* plugin_folders; /* [plugin_folder_count] searched first; then $FRT_PLUGIN_PATH,
                                         then frt/plugins beside libfrt.so */
   uint32_t plugin_folder_count;
   uint32_t set_count;
