@@ -153,5 +153,18 @@ run_ctest() { env | grep '^FRT_'; echo "tests ${!#}"; }
         self.assertRegex("e2e_test_robot_limits", tests)
 
 
+class Stages(unittest.TestCase):
+    def test_a_stage_that_does_not_end_in_time_is_ended_with_what_it_started(self):
+        script = re.search(r"^run_stage\(\) \{.*?^\}", (ROOT / "tools/test").read_text(), re.M | re.S)[0]
+        for stage, status in (("sleep 600 & sleep 601", 143), ("true; false", 1), ("true", 0)):
+            found = subprocess.run(
+                ["bash", "-c", f"set -euo pipefail\n{script}\nstage_s() {{ {stage}; }}\nminutes=1 SECONDS=58\n"
+                               "run_stage s && status=0 || status=$?\nexit $status"],
+                env={"PATH": "/usr/bin:/bin"}, timeout=30, capture_output=True, check=False)
+            self.assertEqual(found.returncode, status, found.stderr)
+        self.assertNotIn(b"sleep\x00601", b"".join(
+            path.read_bytes() for path in pathlib.Path("/proc").glob("[0-9]*/cmdline") if path.exists()))
+
+
 if __name__ == "__main__":
     unittest.main()
