@@ -52,7 +52,8 @@ struct RunOptions {
   Option ids_option;
 };
 
-const std::string kAffinity = "run", kOwner;
+const std::string kAffinity = "run";
+const std::string kOwner;  // nobody's in particular
 
 // How long the end of the program waits for files that a run writes.
 constexpr std::chrono::seconds kKeepTime{60};
