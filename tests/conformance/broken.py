@@ -77,6 +77,12 @@ SMALL_LM = [
     ("chat_loses", "model chat answers", "in pieces of 1 bytes, is "),
     ("defaults_stop", "model chat defaults", "stop_token_ids has 1000, which is no id"),
     ("selftest_takes_anything", "model self-test", "no-such-goldens returns FRT_OK, it must be an error"),
+    ("render_names_checkpoint", "model chat prompts", "names the checkpoint: synthetic:lm: a message"),
+    ("create_any_flag", "model unknown flags", "a flag that no version has returns FRT_OK, it must be FRT_ERR_UNSUPPORTED"),
+    ("encode_any_flag", "model tokenizer unknown flags", "encode with a flag that no version has returns FRT_OK"),
+    ("decode_any_flag", "model tokenizer unknown flags", "decode with a flag that no version has returns FRT_OK"),
+    ("stream_create_any_flag", "model tokenizer unknown flags", "stream_create with a flag that no version has returns FRT_OK"),
+    ("parse_any_flag", "model chat unknown flags", "parse with a flag that no version has returns FRT_OK"),
     ("option_out_of_range", "model rare options", "option width = 0 is accepted, outside the 1 to 8"),
     ("option_refused_unnamed", "model rare options", "option rate = -1: `create` refuses with words that name neither"),
 ]
@@ -84,6 +90,9 @@ SMALL_LM = [
 SMALL_POLICY = [
     ("policy_launch_works", "policy captured equals eager", "captured against eager"),
     ("capsule_forgets_previous", "policy capsules", "value "),
+    ("prompt_kept", "policy default instruction", "not what came before"),
+    ("no_prompt_oddly", "policy default instruction", "without an instruction returns FRT_ERR_INVALID_ARGUMENT"),
+    ("types_judged", "policy refuses observations", "FRT_ERR_INVALID_ARGUMENT, it must be FRT_ERR_UNSUPPORTED"),
     ("guidance_ignored", "policy guidance", "the chunk is the same with the strengths 1.5 and 4"),
     ("guidance_unchecked", "policy guidance", "with a last strength of nan returns FRT_OK"),
     ("previous_ignored", "policy continuation", "the chunk is the same with FRT_CONTINUE_GUIDED"),

@@ -8,6 +8,7 @@
 #include <frt/core/plugin.hpp>
 #include <frt/core/services.hpp>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -48,9 +49,10 @@ class RawModel {
   explicit RawModel(const Subject& subject);
   const core::LoadedPlugin& loaded() const { return loaded_; }
   std::string sender() const { return plugin_.sender(); }
-  // With the options of the subject and `more` over them. Throws FRT_ERR_ABI for a success without
-  // a model, and what config_of() does.
-  Creation create(const std::string& checkpoint, const std::vector<Option>& more) const;
+  // With the options of the subject and `more` over them; `flags`: FRT_MODEL_*. Throws FRT_ERR_ABI
+  // for a success without a model, and what config_of() does.
+  Creation create(const std::string& checkpoint, const std::vector<Option>& more,
+                  uint32_t flags = 0) const;
   // Throws FRT_ERR_BAD_STATE if a model left something on the device. No create() after it.
   void close_device() { device_.close(); }
 

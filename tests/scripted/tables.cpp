@@ -2,6 +2,7 @@
 #include "tables.hpp"
 
 #include <frt/error.hpp>
+#include <frt/flags.hpp>
 #include <frt/io/utf8.hpp>
 #include <frt/lm/chat_functions.hpp>
 #include <frt/plugin.hpp>
@@ -75,6 +76,7 @@ frt_status encode(frt_model, const char* text, uint64_t bytes, const frt_encode_
     }
     frt_encode_params given{};
     if (params) given = frt::read_table<frt_encode_params>(params, "encode: the host");
+    frt::require_flags(given.flags, FRT_ENCODE_PLAIN | FRT_ENCODE_CONTINUES, "encode");
     const bool plain_all = (given.flags & FRT_ENCODE_PLAIN) != 0;
     const uint64_t most = given.max_tokens ? given.max_tokens : UINT64_MAX;
     std::span<const frt_text_range> plain(given.plain, given.plain_count);
@@ -99,6 +101,7 @@ frt_status encode(frt_model, const char* text, uint64_t bytes, const frt_encode_
 frt_status decode(frt_model, const int32_t* ids, uint64_t count, uint32_t flags, frt_sink sink,
                   void* user, frt_error* error) {
   return guard(error, [&] {
+    frt::require_flags(flags, FRT_DECODE_SKIP_SPECIAL, "decode");
     TextStream stream{{}, (flags & FRT_DECODE_SKIP_SPECIAL) != 0};
     std::string text;
     for (uint64_t i = 0; i < count; ++i) stream.push(ids[i], text);
@@ -118,6 +121,7 @@ int32_t token_id(frt_model, const char* token) {
 
 frt_status stream_create(frt_model, uint32_t flags, frt_text_stream* stream, frt_error* error) {
   return guard(error, [&] {
+    frt::require_flags(flags, FRT_DECODE_SKIP_SPECIAL, "stream_create");
     *stream = handle<frt_text_stream>(new TextStream{{}, (flags & FRT_DECODE_SKIP_SPECIAL) != 0});
   });
 }

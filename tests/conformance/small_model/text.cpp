@@ -3,6 +3,7 @@
 
 #include <array>
 #include <frt/error.hpp>
+#include <frt/flags.hpp>
 #include <frt/io/json.hpp>
 #include <frt/io/utf8.hpp>
 #include <frt/plugin.hpp>
@@ -22,6 +23,10 @@ using frt::guard;
 using frt::io::Json;
 
 constexpr std::array<std::string_view, 2> kControls = {"<|user|>", "<|end|>"};
+
+void require_flags(uint32_t flags, uint32_t known, const char* what) {
+  if (!harms(std::string(what) + "_any_flag")) frt::require_flags(flags, known, what);
+}
 
 frt_status give(frt_sink sink, void* user, std::string_view text) {
   return text.empty() ? FRT_OK : sink(user, text.data(), text.size());
@@ -114,6 +119,7 @@ frt_status encode(frt_model, const char* text, uint64_t bytes, const frt_encode_
   return guard(error, [&]() -> frt_status {
     frt_encode_params given{};
     if (params) given = frt::read_table<frt_encode_params>(params, "the host");
+    require_flags(given.flags, FRT_ENCODE_PLAIN | FRT_ENCODE_CONTINUES, "encode");
     const std::vector<int32_t> ids = ids_of({text, bytes}, given);
     return ids.empty() ? FRT_OK : sink(user, ids.data(), ids.size() * sizeof(ids[0]));
   });
@@ -122,6 +128,7 @@ frt_status encode(frt_model, const char* text, uint64_t bytes, const frt_encode_
 frt_status decode(frt_model, const int32_t* ids, uint64_t count, uint32_t flags, frt_sink sink,
                   void* user, frt_error* error) {
   return guard(error, [&] {
+    require_flags(flags, FRT_DECODE_SKIP_SPECIAL, "decode");
     TextStream stream{{}, (flags & FRT_DECODE_SKIP_SPECIAL) != 0, false};
     std::string text;
     for (uint64_t i = 0; i < count; ++i) text += stream.push(ids[i]);
@@ -138,6 +145,7 @@ int32_t token_id(frt_model, const char* token) {
 
 frt_status stream_create(frt_model, uint32_t flags, frt_text_stream* stream, frt_error* error) {
   return guard(error, [&] {
+    require_flags(flags, FRT_DECODE_SKIP_SPECIAL, "stream_create");
     *stream = frt::handle<frt_text_stream>(
         new TextStream{{}, (flags & FRT_DECODE_SKIP_SPECIAL) != 0, harms("stream_splits")});
   });
@@ -193,7 +201,8 @@ frt_status render(frt_model, const char* messages, const char* tools, const char
         return message.is_object() && message.contains(key) && message.at(key).is_string();
       };
       if (!is_text("role") || !is_text("content") || message.at("role") != "user") {
-        throw Error(FRT_ERR_INVALID_ARGUMENT, "a message is none of a user");
+        const char* place = harms("render_names_checkpoint") ? "synthetic:lm: " : "";
+        throw Error(FRT_ERR_INVALID_ARGUMENT, std::string(place) + "a message is none of a user");
       }
       const auto content = message.at("content").get<std::string>();
       prompt += kControls[0];
@@ -209,9 +218,10 @@ frt_status render(frt_model, const char* messages, const char* tools, const char
   });
 }
 
-frt_status parse(frt_model, const char* text, uint64_t bytes, uint32_t, const char* tools,
+frt_status parse(frt_model, const char* text, uint64_t bytes, uint32_t flags, const char* tools,
                  const char* options, frt_sink sink, void* user, frt_error* error) {
   return guard(error, [&] {
+    require_flags(flags, FRT_CHAT_FINAL, "parse");
     check_given(tools, options);
     const std::string answer(text, bytes);
     if (!frt::io::is_utf8(answer)) throw Error(FRT_ERR_FORMAT, "the answer is no UTF-8");
