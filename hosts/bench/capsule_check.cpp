@@ -233,9 +233,14 @@ class Check {
       ticket = runner_.submit_decode(step);
       note(ticket, watched, outcome);
     }
+    outcome.logits = logits_of(watched);
+  }
+  // Of an entry of the last step; none where the model gives none.
+  std::vector<uint32_t> logits_of(std::size_t entry) {
+    if (!info_.logits) return {};
     const uint64_t bytes = info_.vocabulary * sizeof(uint32_t);
-    outcome.logits = Buffer::retain(model_.context(), info_.logits)
-                         .download<uint32_t>(info_.vocabulary, runner_.stream(), watched * bytes);
+    return Buffer::retain(model_.context(), info_.logits)
+        .download<uint32_t>(info_.vocabulary, runner_.stream(), entry * bytes);
   }
   void note(uint64_t ticket, std::size_t entry, Outcome& outcome) {
     outcome.tokens.push_back(runner_.wait(ticket)[entry]);
@@ -292,10 +297,8 @@ class Check {
       note(ticket, 0, of_a);
       note(ticket, 1, of_b);
     }
-    const auto logits = Buffer::retain(model_.context(), info_.logits)
-                            .download<uint32_t>(2 * uint64_t{info_.vocabulary}, runner_.stream());
-    of_a.logits.assign(logits.begin(), logits.begin() + info_.vocabulary);
-    of_b.logits.assign(logits.begin() + info_.vocabulary, logits.end());
+    of_a.logits = logits_of(0);
+    of_b.logits = logits_of(1);
     of_a.state = state_of(a, entries[0].position + steps_);
     of_b.state = state_of(b, entries[1].position + steps_);
 

@@ -4,6 +4,7 @@
 #include <frt/core/capsules.hpp>
 #include <frt/core/exec_table.hpp>
 #include <frt/core/state.hpp>
+#include <frt/flags.hpp>
 
 #include <utility>
 
@@ -37,11 +38,6 @@ void write_whole(void* log, const char* text) {
   core::LogScope::current_or(*static_cast<core::Log*>(log)).write("frt", FRT_LOG_ERROR, text);
 }
 
-void require_flags(uint32_t flags, uint32_t known) {
-  if ((flags & ~known) == 0) return;
-  throw Error(FRT_ERR_UNSUPPORTED, "flags has bits that this version does not know");
-}
-
 }  // namespace
 
 extern "C" {
@@ -63,7 +59,8 @@ frt_status frt_runtime_open(const frt_runtime_options* options, frt_runtime* run
   return api_call(error, [&](Call& now) {
     required(runtime, "runtime");
     const auto given = read_table<frt_runtime_options>(options, kCaller);
-    require_flags(given.flags, FRT_RUNTIME_TRY_PLUGINS | FRT_RUNTIME_ALL_DEVICES);
+    require_flags(given.flags, FRT_RUNTIME_TRY_PLUGINS | FRT_RUNTIME_ALL_DEVICES,
+                  "frt_runtime_options");
     const auto log = std::make_shared<core::Log>(log_options(given));
     now.work_for(log);
     // The findings about a manifest can be longer than an error record.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "embed/generation.hpp"
 
+#include <frt/flags.hpp>
 #include <frt/io/json.hpp>
 
 #include <algorithm>
@@ -59,9 +60,12 @@ void check_kinds(const frt_generate_request& request, bool session) {
       (request.prompt ? 1 : 0) + (request.prompt_id_count > 0 ? 1 : 0) + (request.messages ? 1 : 0);
   constexpr uint32_t kKnown = FRT_GENERATE_GREEDY | FRT_GENERATE_CONTINUE | FRT_GENERATE_READ_ONLY |
                               FRT_GENERATE_IGNORE_STOPS;
-  if ((request.flags & ~kKnown) != 0) {
-    throw Error(FRT_ERR_UNSUPPORTED, "flags has bits that this version does not know");
-  }
+  constexpr uint32_t kSampling = FRT_GIVEN_TEMPERATURE | FRT_GIVEN_TOP_P | FRT_GIVEN_MIN_P |
+                                 FRT_GIVEN_TOP_K | FRT_GIVEN_REPETITION_PENALTY |
+                                 FRT_GIVEN_PRESENCE_PENALTY | FRT_GIVEN_FREQUENCY_PENALTY |
+                                 FRT_GIVEN_SEED;
+  require_flags(request.flags, kKnown, "frt_generate_request");
+  require_flags(request.sampling.given, kSampling, "frt_sampling_options.given");
   if (continues && (!session || request.messages || kinds > 1)) {
     throw Error(FRT_ERR_INVALID_ARGUMENT,
                 "FRT_GENERATE_CONTINUE goes with a session, and with a prompt or prompt_ids or "
@@ -260,11 +264,11 @@ void Generation::submit(const frt_generate_request& request) {
   number_ = lm_->engine().submit(std::move(asked), answer_);
 }
 
-// Also where no handle could be given: nobody else could cancel it.
 const std::shared_ptr<core::Log>& Generation::log_owner() const noexcept {
   return lm_->log_owner();
 }
 
+// Also where no handle could be given: nobody else could cancel it.
 Generation::~Generation() {
   cancel();
 }

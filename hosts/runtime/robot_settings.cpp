@@ -69,8 +69,7 @@ core::HostSchema robot_host_schema() {
       option(
           "idle_ms", FRT_CONFIG_INT, "300000",
           "milliseconds without a request after which a client gives its place to a newcomer that "
-          "finds none; "
-          "0: never",
+          "finds none; 0: never",
           0, 86400000),
       option("deadline_ms", FRT_CONFIG_INT, "1000",
              "milliseconds until a request is answered or refused", 1, 3600000),

@@ -9,8 +9,9 @@
 # CHECK adds the test <target>_check, which runs frt-plugin-check over the plugin: one case of each
 # kind. CHECK_CHECKPOINT is what a model is made of, a file or a folder relative to the current
 # source directory; it may be written after the build. Without it no model is made, and the cases
-# that need one are skipped. CHECK_CHECKPOINT alone means CHECK, too. FRT_PLUGIN_CHECK is the program, FRT_REFERENCE_PLUGIN the CPU backend that it compares with;
-# both are looked for beside the SDK. Without the program there is no test, and a message says so.
+# that need one are skipped. CHECK_CHECKPOINT alone means CHECK, too. FRT_PLUGIN_CHECK is the
+# program, FRT_REFERENCE_PLUGIN the CPU backend that it compares with; both are looked for beside the
+# SDK. Without the program there is no test, and a message says so.
 #
 # The search path is the installed one from the start: a build path is padded with an empty entry,
 # which the dynamic linker takes for the working directory.

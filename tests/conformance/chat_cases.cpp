@@ -4,6 +4,7 @@
 #include <frt/io/json_text.hpp>
 #include <frt/io/utf8.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "broken_rule.hpp"
@@ -52,10 +53,11 @@ class MadeChat : public MadeText {
                                    nowhere, &reply, &reply.error);
     });
   }
-  Reply parse(const std::string& text, const char* tools, const char* options) const {
+  Reply parse(const std::string& text, const char* tools, const char* options,
+              uint32_t flags = FRT_CHAT_FINAL) const {
     return asked(sender(), "parse", [&](Reply& reply) {
-      return model().chat().parse(model().handle(), text.data(), text.size(), FRT_CHAT_FINAL, tools,
-                                  options, Reply::take, &reply, &reply.error);
+      return model().chat().parse(model().handle(), text.data(), text.size(), flags, tools, options,
+                                  Reply::take, &reply, &reply.error);
     });
   }
 };
@@ -91,6 +93,17 @@ void require_prompt(const host::ChatPrompt& prompt, const std::string& content) 
   }
 }
 
+// A server sends the words of FRT_ERR_INVALID_ARGUMENT to its client (frt/chat.h).
+void require_no_place(const Subject& subject, const Reply& reply, const std::string& what) {
+  if (reply.status != FRT_ERR_INVALID_ARGUMENT) return;
+  if (std::string_view(reply.error.message).find(checkpoint_of(subject)) == std::string_view::npos)
+    return;
+  fail(what +
+       " is refused with FRT_ERR_INVALID_ARGUMENT, whose words go to the client of a "
+       "server, and names the checkpoint: " +
+       reply.error.message);
+}
+
 void prompts(const Subject& subject) {
   const MadeChat chat(subject);
   const std::string content = "an ordinary sentence";
@@ -114,8 +127,14 @@ void prompts(const Subject& subject) {
   for (const char* broken :
        {"", "{", "{}", "[1]", "[{}]", "[{\"role\": 1, \"content\": \"a\"}]",
         "[{\"role\": \"user\", \"content\": 1}]", "[{\"role\": \"nobody\", \"content\": \"a\"}]"}) {
-    require_refusal(chat.render(broken), std::string("render of the messages `") + broken + "`");
+    const Reply reply = chat.render(broken);
+    const std::string what = std::string("render of the messages `") + broken + "`";
+    require_refusal(reply, what);
+    require_no_place(subject, reply, what);
   }
+  // Which some templates refuse.
+  const Json twice = Json::array({user_says("a")[0], user_says("b")[0]});
+  require_no_place(subject, chat.render(io::json_text(twice)), "render of two messages of a user");
   const std::string good = io::json_text(user_says("a"));
   for (const char* broken : {"{", "1", "{\"a\": 1}"}) {
     require_refusal(chat.render(good, broken),
@@ -271,12 +290,19 @@ void answers(const Subject& subject) {
   }
 }
 
+void unknown_flags(const Subject& subject) {
+  const MadeChat chat(subject);
+  require_refusal(chat.parse("a", nullptr, nullptr, kUnknownFlag),
+                  "parse with a flag that no version has", FRT_ERR_UNSUPPORTED);
+}
+
 }  // namespace
 
 void add_chat_cases(std::vector<PluginCase>& cases) {
   cases.push_back({"model chat prompts", prompts});
   cases.push_back({"model chat answers", answers});
   cases.push_back({"model chat defaults", defaults});
+  cases.push_back({"model chat unknown flags", unknown_flags});
 }
 
 }  // namespace frt::conformance

@@ -34,12 +34,12 @@ Reply MadeText::encode(const std::string& text, const frt_encode_params& params,
       answer);
 }
 
-Reply MadeText::decode(const std::vector<int32_t>& ids, frt_status answer) const {
+Reply MadeText::decode(const std::vector<int32_t>& ids, frt_status answer, uint32_t flags) const {
   return asked(
       sender(), "decode",
       [&](Reply& reply) {
-        return model_.tokenizer().decode(model_.handle(), ids.data(), ids.size(), 0, Reply::take,
-                                         &reply, &reply.error);
+        return model_.tokenizer().decode(model_.handle(), ids.data(), ids.size(), flags,
+                                         Reply::take, &reply, &reply.error);
       },
       answer);
 }

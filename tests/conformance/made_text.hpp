@@ -14,6 +14,9 @@
 
 namespace frt::conformance {
 
+// A flag that no version has: the last to get a name.
+inline constexpr uint32_t kUnknownFlag = 1u << 31;
+
 // What a function that sends to a sink answered.
 struct Reply {
   frt_status status = FRT_OK;
@@ -69,7 +72,8 @@ class MadeText {
   // By the raw table.
   Reply encode(const std::string& text, const frt_encode_params& params,
                frt_status answer = FRT_OK) const;
-  Reply decode(const std::vector<int32_t>& ids, frt_status answer = FRT_OK) const;
+  Reply decode(const std::vector<int32_t>& ids, frt_status answer = FRT_OK,
+               uint32_t flags = 0) const;
   Reply token_bytes(int32_t id, uint32_t& flags) const;
   // The ids of a plain text that goes on.
   std::vector<int32_t> plain_ids(const std::string& text) const {

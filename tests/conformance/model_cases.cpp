@@ -261,6 +261,15 @@ void no_checkpoint(const Subject& subject) {
   }
 }
 
+void unknown_flags(const Subject& subject) {
+  needs_checkpoint(subject);
+  const Creation made = RawModel(subject).create(checkpoint_of(subject), {}, kUnknownFlag);
+  Reply reply;
+  reply.status = made.status;
+  reply.error = made.error;
+  require_refusal(reply, "create with a flag that no version has", FRT_ERR_UNSUPPORTED);
+}
+
 // A device that still has objects of a model cannot be closed, nor can its backend.
 void leaves_nothing(const Subject& subject) {
   needs_checkpoint(subject);
@@ -297,6 +306,7 @@ void add_model_cases(std::vector<PluginCase>& cases) {
   cases.push_back({"model rare options", rare_options});
   cases.push_back({"model self-test", selftest});
   cases.push_back({"model no checkpoint", no_checkpoint});
+  cases.push_back({"model unknown flags", unknown_flags});
 }
 
 }  // namespace frt::conformance

@@ -9,6 +9,7 @@
 #include <frt/error.hpp>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -101,6 +102,49 @@ void refuses_shapes(const Subject& subject) {
          FRT_ERR_NO_VARIANT);
 }
 
+// Without an instruction the checkpoint's default counts, whatever came before: a server has many
+// robots, and none is to do what another was told.
+void default_instruction(const Subject& subject) {
+  needs_checkpoint(subject);
+  const Made made(subject);
+  needs_policy(made);
+  const host::PolicyModel policy = host::policy_of(*made);
+  host::PolicyRunner runner(policy);
+  const auto without = [&]() -> std::optional<Chunk> {
+    const Observation observation(policy, subject.seed, {});
+    const frt_observation given = observation.table();
+    frt_observed observed{};
+    observed.struct_size = sizeof(observed);
+    frt_error error{};
+    const frt_status status = contain(policy.sender(), "write", [&] {
+      return policy.observation().write(policy.handle(), &given, runner.stream(), &observed,
+                                        &error);
+    });
+    if (status == FRT_OK) {
+      runner.observe(given);
+      return inferred(runner, subject.seed, 0);
+    }
+    if (status == FRT_ERR_BAD_STATE) throw Skip{error.message};  // no tokenizer for its default
+    if (status == FRT_ERR_NOT_FOUND && has_words(error)) return std::nullopt;
+    fail(std::string("`write` without an instruction returns ") + status_name(status) +
+         (has_words(error) ? "" : " without a message") +
+         "; use the checkpoint's default, or say FRT_ERR_NOT_FOUND (frt/observation.h)");
+  };
+  const std::optional<Chunk> first = without();
+  const Observation told(policy, subject.seed, instruction_of(policy, subject));
+  runner.observe(told.table());
+  inferred(runner, subject.seed, 0);
+  const std::optional<Chunk> again = without();
+  if (first.has_value() == again.has_value() &&
+      (!first || same_bits(first->network, again->network))) {
+    return;
+  }
+  fail(
+      "after an observation with an instruction, one without gives another answer than before: "
+      "prompt and prompt_tokens NULL mean the checkpoint's default, not what came before "
+      "(frt/observation.h)");
+}
+
 // Each array wrong in one way; a refusal has words and leaves the observation before as it was.
 void refuses_observations(const Subject& subject) {
   needs_checkpoint(subject);
@@ -113,7 +157,9 @@ void refuses_observations(const Subject& subject) {
   if (good.names().empty()) throw Skip{"the policy does not say which arrays it reads"};
   runner.observe(good.table());
   const Chunk expected = inferred(runner, subject.seed, 0);
-  const auto refused = [&](const std::string& what, const frt_observation& wrong) {
+  // `wanted`: FRT_OK: any code.
+  const auto refused = [&](const std::string& what, const frt_observation& wrong,
+                           frt_status wanted = FRT_OK) {
     frt_observed observed{};
     observed.struct_size = sizeof(observed);
     frt_error error{};
@@ -127,6 +173,10 @@ void refuses_observations(const Subject& subject) {
     if (!has_words(error)) {
       fail(what + " is refused with " + status_name(status) + " and no message in frt_error");
     }
+    if (wanted != FRT_OK && status != wanted) {
+      fail(what + " is refused with " + status_name(status) + ", it must be " +
+           status_name(wanted) + " (frt::read_observation)");
+    }
     compare(inferred(runner, subject.seed, 0).network, expected.network,
             what + " is refused, but changed what was there");
   };
@@ -138,7 +188,7 @@ void refuses_observations(const Subject& subject) {
     const bool any_length = !name.image && !name.shape.empty() && name.shape[0] < 0;
     for (const WrongArray& one : wrong_arrays(right, any_length)) {
       wrong.arrays()[i] = one.array;
-      refused(what + one.what, wrong.table());
+      refused(what + one.what, wrong.table(), one.status);
     }
     wrong.arrays()[i] = right;
     if (name.required) {
@@ -155,6 +205,7 @@ void add_policy_cases(std::vector<PluginCase>& cases) {
   cases.push_back({"policy capsules", capsules});
   cases.push_back({"policy refuses shapes", refuses_shapes});
   cases.push_back({"policy refuses observations", refuses_observations});
+  cases.push_back({"policy default instruction", default_instruction});
 }
 
 }  // namespace frt::conformance

@@ -98,7 +98,7 @@ frt_observation Observation::table() const {
   table.arrays = arrays_.data();
   if (!instruction_.words.empty()) {
     table.prompt = instruction_.words.c_str();
-  } else {
+  } else if (!instruction_.ids.empty()) {
     table.prompt_tokens = instruction_.ids.data();
     table.prompt_token_count = static_cast<uint32_t>(instruction_.ids.size());
   }

@@ -23,7 +23,7 @@ namespace frt::conformance {
 // Throws Skip for a model that is no policy.
 void needs_policy(const Made& made);
 
-// What a policy is told to do: words, or ids where `words` is empty.
+// What a policy is told to do: words, ids where `words` is empty, nothing where `ids` is, too.
 struct Instruction {
   std::string words;
   std::vector<int32_t> ids;

@@ -45,12 +45,14 @@ ModelDevice::~ModelDevice() {
 RawModel::RawModel(const Subject& subject)
     : subject_(subject), opened_(subject.plugin), device_(subject) {}
 
-Creation RawModel::create(const std::string& checkpoint, const std::vector<Option>& more) const {
+Creation RawModel::create(const std::string& checkpoint, const std::vector<Option>& more,
+                          uint32_t flags) const {
   const core::Config config =
       config_of(loaded().schema.options, with_options(subject_.options, more), "model");
   const auto& table = opened_.plugin.require<frt_model_v1>(FRT_EXT_MODEL);
   frt_model_params params{};
   params.struct_size = sizeof(params);
+  params.flags = flags;
   params.context = device_.context();
   params.name = "checked";
   params.checkpoint = checkpoint.c_str();

@@ -5,6 +5,7 @@
 
 #include <frt/model.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -43,9 +44,10 @@ class RawModel {
   explicit RawModel(const Subject& subject);
   const core::LoadedPlugin& loaded() const { return opened_.loaded; }
   std::string sender() const { return opened_.plugin.sender(); }
-  // With the options of the subject and `more` over them. Throws FRT_ERR_ABI for a success without
-  // a model, and what config_of() does.
-  Creation create(const std::string& checkpoint, const std::vector<Option>& more) const;
+  // With the options of the subject and `more` over them; `flags`: FRT_MODEL_*. Throws FRT_ERR_ABI
+  // for a success without a model, and what config_of() does.
+  Creation create(const std::string& checkpoint, const std::vector<Option>& more,
+                  uint32_t flags = 0) const;
   // Throws FRT_ERR_BAD_STATE if a model left something on the device. No create() after it.
   void close_device() { device_.close(); }
 

@@ -264,6 +264,25 @@ void control_tokens(const Subject& subject) {
   }
 }
 
+// A host of a later version must not be told that what it asked for was done.
+void unknown_flags(const Subject& subject) {
+  const MadeText text(subject);
+  frt_encode_params params{};
+  params.struct_size = sizeof(params);
+  params.flags = kUnknownFlag;
+  require_refusal(text.encode("a", params), "encode with a flag that no version has",
+                  FRT_ERR_UNSUPPORTED);
+  require_refusal(text.decode(text.plain_ids("a"), FRT_OK, kUnknownFlag),
+                  "decode with a flag that no version has", FRT_ERR_UNSUPPORTED);
+  frt_text_stream stream = nullptr;
+  const Reply made = asked(text.sender(), "stream_create", [&](Reply& reply) {
+    return text.model().tokenizer().stream_create(text.model().handle(), kUnknownFlag, &stream,
+                                                  &reply.error);
+  });
+  if (made.status == FRT_OK) text.model().tokenizer().stream_destroy(stream);
+  require_refusal(made, "stream_create with a flag that no version has", FRT_ERR_UNSUPPORTED);
+}
+
 }  // namespace
 
 void add_tokenizer_cases(std::vector<PluginCase>& cases) {
@@ -272,6 +291,7 @@ void add_tokenizer_cases(std::vector<PluginCase>& cases) {
   cases.push_back({"model tokenizer ids", ids_that_are_none});
   cases.push_back({"model tokenizer limits", limits});
   cases.push_back({"model tokenizer control tokens", control_tokens});
+  cases.push_back({"model tokenizer unknown flags", unknown_flags});
 }
 
 }  // namespace frt::conformance

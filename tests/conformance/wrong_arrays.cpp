@@ -22,6 +22,7 @@ std::vector<WrongArray> wrong_arrays(const frt_array& right, bool any_length) {
     one.array.data = one.bytes.data();
   };
   add("of an unknown type", [](frt_array& array) { array.dtype = 999; });
+  all.back().status = FRT_ERR_UNSUPPORTED;
   if (right.rank == 0) {
     add("of two elements, a scalar before", [](frt_array& array) {
       array.rank = 1;

@@ -13,6 +13,7 @@ namespace frt::conformance {
 struct WrongArray {
   std::string what;  // "of an unknown type"
   frt_array array{};
+  frt_status status = FRT_OK;      // that refuses it; FRT_OK: any
   std::vector<std::byte> bytes{};  // what array.data points at
 };
 

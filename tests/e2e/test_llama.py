@@ -119,6 +119,28 @@ class Llama(HostTest):
         server.terminate()
         self.assertEqual(server.wait(), OK)
 
+    def test_a_client_is_told_why_the_template_refuses_its_conversation_and_no_path(self):
+        checkpoint = self.folder / "a secret place"
+        checkpoint.mkdir()
+        for file in CHECKPOINT.iterdir():
+            (checkpoint / file.name).symlink_to(file)
+        (checkpoint / "chat_template.jinja").write_text(
+            "{% if messages|length > 1 %}{{ raise_exception('one message at a time') }}{% endif %}{{ messages[0].content }}",
+            encoding="utf-8")
+        server = LmServer(self, self.model_manifest(
+            checkpoint, plugin="frt.llama", options="max_context = 256\nprefill_chunk = 32\nslots = 2",
+            extra='[host.http]\nmodel = "m"\n'))
+        message = {"role": "user", "content": "Hello"}
+        talk = {"max_tokens": 2, "temperature": 0}
+        self.assertEqual(server.request("POST", "/v1/chat/completions", {**talk, "messages": [message]}).status, 200)
+        reply = server.request("POST", "/v1/chat/completions", {**talk, "messages": [message, message]})
+        self.assertEqual(reply.status, 400)
+        self.assertIn("line 1: it refuses the conversation: one message at a time", reply.json()["error"]["message"])
+        self.assertNotIn("/", reply.json()["error"]["message"])
+        self.assertNotIn("secret", reply.body.decode())
+        server.terminate()
+        self.assertEqual(server.wait(), OK)
+
     def test_its_engine_and_its_capsules_are_measured(self):
         manifest = self.llama(options="max_context = 256\nprefill_chunk = 32\nslots = 2")
         report = json.loads(self.check(OK, "-q", "bench", "engine", manifest, "--num-prompts", 4, "--input-len", 16,

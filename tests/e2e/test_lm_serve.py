@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import pathlib
 import re
 import signal
 import socket
@@ -523,6 +524,12 @@ class Clients(LmServeTest):
             server = self.scripted()
             server.terminate()
             self.assertEqual(server.wait(), OK, "".join(server.said))
+
+    def test_trim(self):
+        """a thread gives freed memory back; test_robot_serve.py looks that there is none beside a policy"""
+        server = self.scripted()
+        tasks = pathlib.Path(f"/proc/{server.process.pid}/task")
+        self.until(lambda: "frt-trim" in [(task / "comm").read_text().strip() for task in tasks.iterdir()])
 
     def test_left_over(self):
         """what does not end in time after SIGTERM ends with an error of its protocol, which clients answer by retrying"""

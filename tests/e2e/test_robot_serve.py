@@ -128,6 +128,10 @@ listen = "127.0.0.1:0"
         robot = int(re.search(r"ws://127\.0\.0\.1:(\d+)", said).group(1))
         listed = json.loads(get(http, "/v1/models")[1])["data"]
         self.assertEqual({each["id"]: each["state"] for each in listed}, {"m": "ready", "p": "ready"})
+        # A robot's request must not wait for a trim of the allocator (hosts/cli/terminal/allocator.hpp).
+        threads = [(task / "comm").read_text().strip() for task in pathlib.Path(f"/proc/{process.pid}/task").iterdir()]
+        self.assertGreater(len(threads), 2)
+        self.assertNotIn("frt-trim", threads)
         client = Client(robot)
         ask = urllib.request.Request(
             f"http://127.0.0.1:{http}/v1/chat/completions", headers={"Content-Type": "application/json"},
@@ -173,6 +177,17 @@ class Protocol(Serving):
         text = self.stop()
         self.assertIn("2 requests, 2 replies, 0 errors, 0 missed deadlines", text)
         self.assertIn("captures since ready: 0", text)
+
+    def test_an_empty_prompt_is_an_instruction_and_an_absent_one_is_the_default(self):
+        client = Client(self.serve('default_prompt = "dance"'))
+        for given, meant in (("do", "do"), ("", ""), (None, "dance"), ("do", "do"), ("", "")):
+            observation = self.observation(prompt=given)
+            if given is None:
+                del observation["prompt"]
+            with self.subTest(given):
+                for found, wanted in zip(client.infer(observation)["actions"].values(),
+                                         self.expected([0.5, -0.25, 1.0], meant)):
+                    self.assertAlmostEqual(found, wanted, places=5)
 
     def test_equal_seeds_give_equal_noise_and_others_other(self):
         port = self.serve()
@@ -581,6 +596,7 @@ model = "p"
                 ({**good, "prompt": "a" * 3000}, "bytes"),
                 ({**good, "observation/image": Array("|u1", [20000, 1, 3], bytes(60000))}, "at most 16384 pixels"),
                 ({**without("seed"), "noise": Array.floats([0.0] * 320, [320])}, None),  # the shape of one chunk
+                ({**good, "prompt": ""}, None),  # an instruction, unlike none
                 ({**without("seed"), "noise": Array.floats([0.0] * 32, [1, 32])}, "expected [10, 32]"),
                 ({**without("seed"), "noise": Array.floats([nan] + [0.0] * 319, [10, 32])}, "NaN or infinity"),
                 ({**without("seed"), "noise": Array.floats([3e38] * 320, [10, 32])}, "must not be executed"),

@@ -173,7 +173,10 @@ class LinearPolicy {
                   noise->shape[0] != info_.horizon || noise->shape[1] != info_.action_dim)) {
       refuse("noise", "is no f32 array (horizon, action_dim)");
     }
-    if (observation.prompt) set_prompt(observation.prompt, stream);
+    // The default instruction is the empty one.
+    if (!observation.prompt_tokens) {
+      set_prompt(observation.prompt ? observation.prompt : "", stream);
+    }
     const auto upload = [&](const frt::Buffer& target, const void* data, uint64_t bytes) {
       const frt::Buffer host =
           context_.wrap(FRT_SPACE_HOST, const_cast<void*>(data), bytes, "observation");

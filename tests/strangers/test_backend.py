@@ -78,6 +78,8 @@ class Backend(TemplateTest):
         self.assertEqual(passed, offered | {rules})
         self.assertIn(" 0 failed", said)
         self.assertRegex(said, r"skip .*not supported: frt\.attention/1: .* bf16")  # of keys and values
+        words = self.plugin_check("--verbose", "--filter", "words of a call that failed")
+        self.assertRegex(words, r"(?m)^ok +frt\.backend/1 words of a call that failed")
 
     def test_the_tutorial_does_what_it_says(self):
         devices, text, tests, checks = self.tutorial()

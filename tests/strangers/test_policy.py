@@ -84,7 +84,7 @@ execute = 10
                                   self.folder / "weights.safetensors", "--json"))
         results = {case["name"]: case["result"] for case in verdicts["cases"]}
         self.assertLessEqual(set(results.values()), {"ok", "skip"}, verdicts)
-        for case in ("captured equals eager", "refuses observations", "writes its outputs alone"):
+        for case in ("captured equals eager", "refuses observations", "default instruction", "writes its outputs alone"):
             self.assertEqual(results[f"policy {case}"], "ok", verdicts)
 
     def test_an_instruction_without_a_goal_is_refused_with_the_goals(self):

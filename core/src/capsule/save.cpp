@@ -15,6 +15,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <frt/flags.hpp>
 #include <limits>
 
 #include "capsule/format.hpp"
@@ -154,9 +155,7 @@ frt_status save(frt_capsule capsule, const char* folder, const char* name, const
     return set_error(error, FRT_ERR_INVALID_ARGUMENT, "capsule save: a null argument");
   }
   return guard(error, [&] {
-    if (flags & ~FRT_CAPSULE_REPLACE) {
-      throw Error(FRT_ERR_UNSUPPORTED, "capsule save: unknown flags " + std::to_string(flags));
-    }
+    require_flags(flags, FRT_CAPSULE_REPLACE, "capsule save");
     save_capsule(system_files(), *capsule, CapsulePath(folder, name),
                  {static_cast<const char*>(metadata), metadata_bytes},
                  (flags & FRT_CAPSULE_REPLACE) != 0);

@@ -10,6 +10,7 @@
 // plans hold executables as parts, so they are told first.
 #include <algorithm>
 #include <cstdio>
+#include <frt/flags.hpp>
 
 #include "exec/functions.hpp"
 #include "exec/objects.hpp"
@@ -242,14 +243,12 @@ frt_status graph_declare(frt_graph graph, const char* binding, uint32_t flags,
                      "graph_declare: a null graph or an empty name");
   }
   return setup(*graph->context, "graph_declare", error, [&] {
-    const std::string what = "graph '" + graph->name + "', binding '" + binding + "': ";
-    if (flags & ~FRT_BINDING_REQUIRED) {
-      throw Error(FRT_ERR_UNSUPPORTED, what + "unknown flags " + std::to_string(flags));
-    }
+    const std::string what = "graph '" + graph->name + "', binding '" + binding + "'";
+    require_flags(flags, FRT_BINDING_REQUIRED, what);
     if (graph->captured) {
-      throw Error(FRT_ERR_BAD_STATE, what + "declare bindings before the first capture");
+      throw Error(FRT_ERR_BAD_STATE, what + ": declare bindings before the first capture");
     }
-    if (find_binding(*graph, binding)) throw Error(FRT_ERR_EXISTS, what + "declared already");
+    if (find_binding(*graph, binding)) throw Error(FRT_ERR_EXISTS, what + ": declared already");
     graph->bindings.push_back({binding, flags == FRT_BINDING_REQUIRED, nullptr});
     if (flags == FRT_BINDING_REQUIRED) ++graph->unbound_required;
   });

@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <frt/flags.hpp>
 #include <queue>
 
 #include "exec/functions.hpp"
@@ -200,10 +201,7 @@ void make_steps(frt_plan_s& plan, const std::vector<std::vector<uint32_t>>& depe
 void compile(frt_plan_s& plan, uint32_t flags) {
   reset(plan);
   plan.lost[0] = '\0';
-  if (flags & ~FRT_PLAN_NO_FUSE) {
-    throw Error(FRT_ERR_UNSUPPORTED,
-                "plan '" + plan.name + "': unknown flags " + std::to_string(flags));
-  }
+  require_flags(flags, FRT_PLAN_NO_FUSE, "plan '" + plan.name + "'");
   if (plan.nodes.empty()) {
     throw Error(FRT_ERR_INVALID_ARGUMENT, "plan '" + plan.name + "' has no nodes");
   }

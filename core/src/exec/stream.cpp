@@ -4,6 +4,7 @@
 // A stream of the user may outlive his handle while a plan holds it; it leaves the context's list,
 // and frees its mask bit, when the count is zero.
 #include <algorithm>
+#include <frt/flags.hpp>
 
 #include "exec/functions.hpp"
 #include "exec/objects.hpp"
@@ -188,9 +189,7 @@ frt_status event_create(frt_context context, uint32_t flags, frt_event* event,
     return set_error(error, FRT_ERR_INVALID_ARGUMENT, "event_create: a null argument");
   }
   return setup(*context, "event_create", error, [&] {
-    if (flags & ~FRT_EVENT_TIMING) {
-      throw Error(FRT_ERR_UNSUPPORTED, "event_create: unknown flags " + std::to_string(flags));
-    }
+    require_flags(flags, FRT_EVENT_TIMING, "event_create");
     auto made = std::make_unique<frt_event_s>();
     made->context = context;
     made->flags = flags;

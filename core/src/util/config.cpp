@@ -225,9 +225,13 @@ std::vector<OptionSpec> read_options(const frt_config_option* options, uint64_t 
   constexpr int kMostNumerics = 8;
   int numerics = 0;
   std::vector<OptionSpec> specs;
+  const std::string of = "plugin " + plugin_id + ": its option schema (" + list + ") ";
   const auto refuse = [&](const std::string& what) {
-    return Error(FRT_ERR_FORMAT, "plugin " + plugin_id + ": its option schema (" + list +
-                                     ") is broken: " + what + "; ask its author for a fix");
+    return Error(FRT_ERR_FORMAT, of + "is broken: " + what + "; ask its author for a fix");
+  };
+  const auto unknown = [&](const std::string& what) {
+    return Error(FRT_ERR_UNSUPPORTED, of + "has what this version does not know: " + what +
+                                          "; a newer version of what loads the plugin may");
   };
   if (count > 0 && !options) throw refuse("the list is null");
   if (count > 4096) throw refuse(std::to_string(count) + " options");
@@ -238,21 +242,22 @@ std::vector<OptionSpec> read_options(const frt_config_option* options, uint64_t 
     const frt_config_option& option = options[i];
     if (!option.key || !*option.key) throw refuse("option " + std::to_string(i) + " has no key");
     const auto text = [&](const char* member, const char* name) {
-      const std::string of = " of option " + std::to_string(i);
-      return std::string(checked_text(member, "plugin " + plugin_id + ": the " + name + of));
+      const std::string which = " of option " + std::to_string(i);
+      return std::string(checked_text(member, "plugin " + plugin_id + ": the " + name + which));
     };
     OptionSpec spec;
     spec.key = text(option.key, "key");
     spec.type = option.type;
-    if (option.type > FRT_CONFIG_PATH) throw refuse("'" + spec.key + "' has an unknown type");
+    if (option.type > FRT_CONFIG_PATH) {
+      throw unknown("the type " + std::to_string(option.type) + " of '" + spec.key + "'");
+    }
     if (option.default_text) spec.default_text = text(option.default_text, "default");
     if (option.type == FRT_CONFIG_ENUM) {
       if (!option.choices || !*option.choices) throw refuse("'" + spec.key + "' has no choices");
       spec.choices = split(text(option.choices, "choices"), '|');
     }
     if ((option.flags & ~FRT_OPTION_NUMERICS) != 0) {
-      throw refuse("'" + spec.key + "' has unknown flags " + std::to_string(option.flags) +
-                   "; a newer version may know them");
+      throw unknown("the flags " + std::to_string(option.flags) + " of '" + spec.key + "'");
     }
     spec.numerics = (option.flags & FRT_OPTION_NUMERICS) != 0;
     if (spec.numerics && (spec.type == FRT_CONFIG_STRING || spec.type == FRT_CONFIG_PATH)) {

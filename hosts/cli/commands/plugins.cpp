@@ -406,8 +406,7 @@ ExitCode show(App& app, const std::string& id, const std::string& manifest, bool
   if (card.kind == FRT_PLUGIN_MODEL) {
     print_out(
         "\noperators: those that a model needs depend on its checkpoint and options; loading it on "
-        "a "
-        "backend that lacks some names them all\n");
+        "a backend that lacks some names them all\n");
   }
   if (!kernels.variants.empty()) {
     Table table({"operation", "kernel variant", "on device 0", "needs"});

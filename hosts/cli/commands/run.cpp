@@ -52,7 +52,8 @@ struct RunOptions {
   Option ids_option;
 };
 
-const std::string kAffinity = "run", kOwner;
+const std::string kAffinity = "run";
+const std::string kOwner;  // nobody's in particular
 
 constexpr uint64_t kMostPrompt = uint64_t{64} << 20;  // bytes
 

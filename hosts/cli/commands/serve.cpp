@@ -234,7 +234,9 @@ ExitCode serve_models(App& app, const core::Manifest& manifest, const ServeOptio
   override_listen(settings.server.listen, options.listen, true);
   stage(ExitCode::kUsage, [&] { require_key_or_loopback(settings); });
   load_backends_to_choose_from(app.registry(), manifest);
-  const AllocatorTrim trim;
+  // A request of a robot allocates, and must not wait for a trim.
+  std::optional<AllocatorTrim> trim;
+  if (!policy) trim.emplace();
   LmServer server(app.log(), manifest, std::move(settings));
   const HangupWatch hangup([&] { reload(app, manifest, server); });
   print_err("loading; {} answers 503 until then\n", server.address());

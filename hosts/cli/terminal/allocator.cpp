@@ -3,6 +3,7 @@
 
 #include <chrono>
 
+#include <pthread.h>
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
@@ -33,6 +34,9 @@ AllocatorTrim::~AllocatorTrim() {
 }
 
 void AllocatorTrim::run() {
+#ifdef __linux__
+  pthread_setname_np(pthread_self(), "frt-trim");
+#endif
   std::unique_lock lock(mutex_);
   while (!ended_.wait_for(lock, kBetweenTrims, [this] { return end_; })) {
     lock.unlock();

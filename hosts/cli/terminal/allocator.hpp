@@ -15,7 +15,8 @@ namespace frt::host {
 void bound_allocator() noexcept;
 
 // While an object lives, a thread of its own gives free pages back to the system once a minute.
-// That holds an arena's lock for some milliseconds; what may not wait allocates nothing.
+// That holds an arena's lock for some milliseconds, under load for tens of them. An engine's step
+// allocates nothing; a robot's request does, so there is none where a policy is served.
 class AllocatorTrim {
  public:
   AllocatorTrim();   // [setup]

@@ -61,6 +61,8 @@ struct ApiCall {
   uint32_t best_of = 0;
 
   uint32_t answers() const noexcept { return best_of > choices ? best_of : choices; }
+  // Whether the log probabilities of the prompt's own tokens are told, too.
+  bool scores_prompt() const noexcept { return echo && log_probabilities; }
 
   // ---- generation ----
   SamplingChoice sampling;  // within the ranges of resolve_sampling()

@@ -70,6 +70,22 @@ void check_bias(const LmModel& model, const std::vector<frt_logit_bias>& bias) {
   }
 }
 
+// The likeliest tokens and the scores of a prompt are computed from logits, which not every model
+// gives.
+void check_logits(const LmModel& model, const ApiCall& call) {
+  if (model.info().logits) return;
+  const auto refuse = [](const std::string& field, const std::string& text) {
+    throw ApiError(ApiErrorKind::kInvalid, field + " " + text, field);
+  };
+  if (call.scores_prompt()) {
+    refuse("echo", "beside logprobs is not supported by this model; leave one of them out");
+  }
+  if (call.top_log_probabilities == 0) return;
+  refuse(call.kind == ApiCall::Kind::kText ? "logprobs" : "top_logprobs",
+         "is " + std::to_string(call.top_log_probabilities) +
+             ", and this model tells the log probabilities of its own tokens alone; give 0");
+}
+
 double milliseconds(double seconds) {
   return std::round(seconds * 1e6) / 1e3;
 }
@@ -190,6 +206,7 @@ Generation::~Generation() = default;
 std::shared_ptr<Generation> Generation::start(Setup setup) {
   check_supported(setup.call);
   check_bias(setup.served->model, setup.call.logit_bias);
+  check_logits(setup.served->model, setup.call);
   const auto began = ServerClock::now();
   // It is compiled while the prompts are tokenized and read.
   std::shared_ptr<const GrammarTicket> grammar =
@@ -221,7 +238,7 @@ void Generation::make_room(const std::vector<EngineRequest>& requests) {
   ring_.reset(std::min(tokens, kMostWaiting) + edges_);
   tops_.resize(ring_.places() * setup_.call.top_log_probabilities);
   error_texts_.resize(requests.size());
-  if (!scores_prompt()) return;
+  if (!setup_.call.scores_prompt()) return;
   for (const EngineRequest& request : requests) {
     scores_.push_back({.values = std::vector<float>(request.prompt.size()),
                        .tops = std::vector<TokenProbability>(request.prompt.size() *
@@ -278,7 +295,7 @@ void Generation::submit() {
     request.deadline = setup_.deadline;
     request.grammar = grammar_;
     request.top_tokens = call.top_log_probabilities;
-    request.score_prompt = scores_prompt();
+    request.score_prompt = setup_.call.scores_prompt();
     requests.push_back(std::move(request));
   }
   make_room(requests);
@@ -385,7 +402,7 @@ void Generation::begin_stream() {
   if (std::exchange(begun_, true)) return;
   send_head();
   send(writer_->start(usage_));
-  if (!setup_.call.echo || holds_back() || scores_prompt()) return;
+  if (!setup_.call.echo || holds_back() || setup_.call.scores_prompt()) return;
   for (const auto& choice : choices_) {
     write_echo(choice->index, choice->index / setup_.call.choices);
   }
@@ -394,7 +411,7 @@ void Generation::begin_stream() {
 // The prompt as the beginning of choice `index` of the reply.
 void Generation::write_echo(uint32_t index, uint32_t prompt) {
   const PreparedPrompt& prepared = prompts_[prompt];
-  for (std::size_t i = 0; scores_prompt() && i < prepared.ids.size(); ++i) {
+  for (std::size_t i = 0; setup_.call.scores_prompt() && i < prepared.ids.size(); ++i) {
     const PromptScores& scores = scores_[prompt];
     const std::size_t each = i > 0 ? setup_.call.top_log_probabilities : 0;
     const std::optional<float> value = i > 0 ? std::optional(scores.values[i]) : std::nullopt;
@@ -426,7 +443,7 @@ void Generation::on_token(Choice& choice, int32_t id, float log_probability,
   if (!choice.text) return;
   begin_stream();
   const std::string piece = choice.text->push(id);
-  if (scores_prompt() && !holds_back() && !std::exchange(choice.echoed, true)) {
+  if (setup_.call.scores_prompt() && !holds_back() && !std::exchange(choice.echoed, true)) {
     write_echo(choice.index, choice.index / setup_.call.choices);
   }
   if (setup_.call.log_probabilities) {
@@ -470,7 +487,7 @@ void Generation::on_finish(Choice& choice, const EngineResult& result) {
   if (behind_.load(std::memory_order_relaxed))
     return fail({ApiErrorKind::kOverloaded, kOverloaded});
   begin_stream();
-  if (scores_prompt() && !holds_back() && !std::exchange(choice.echoed, true)) {
+  if (setup_.call.scores_prompt() && !holds_back() && !std::exchange(choice.echoed, true)) {
     write_echo(choice.index, choice.index / setup_.call.choices);
   }
   if (choice.text && !choice.stops->stopped()) on_text(choice, choice.text->flush());

@@ -81,7 +81,6 @@ class Generation : public Actor {
   void emit(Choice& choice, const std::vector<ChatEvent>& events);
   bool holds_back() const { return setup_.call.answers() > setup_.call.choices; }
   void write_best();
-  bool scores_prompt() const { return setup_.call.echo && setup_.call.log_probabilities; }
   ApiTokenProbability token_of(int32_t id, std::optional<float> log_probability,
                                std::span<const TokenProbability> top) const;
   void write_echo(uint32_t index, uint32_t prompt);

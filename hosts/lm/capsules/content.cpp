@@ -227,7 +227,8 @@ std::string fingerprint_digest(std::span<const frt_fingerprint_field> fields) {
 
 std::string note_builds(CapsuleContent& content, const std::string& name,
                         std::string_view other_build) {
-  // This build went on from what the path says was another's.
+  // This build went on from what the path says was another's: no other field differs (a line for
+  // each, frt/capsule.h).
   const bool went_on = other_build.starts_with(FRT_FINGERPRINT_CONTINUES ":") &&
                        other_build.find('\n') == std::string_view::npos &&
                        has_other_build(content.path);

@@ -31,7 +31,8 @@ void require_utf8(const std::string& text, const char* what) {
               std::string(what) + " is not valid UTF-8; send text in UTF-8");
 }
 
-const std::string kAffinity = "conversation", kOwner;
+const std::string kAffinity = "conversation";
+const std::string kOwner;  // nobody's in particular
 
 bool is_question(const Json& message) {
   return message["role"] == "user";

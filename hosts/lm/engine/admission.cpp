@@ -147,7 +147,8 @@ std::optional<uint32_t> Engine::Thread::slot_for(Choice& choice) {
                      options_.hot_contexts);
 }
 
-// Nothing: another request uses the conversation's slot, or there is none and the request failed.
+// Nothing: another request uses the conversation's slot, or there is nothing to resume and the
+// request failed.
 std::optional<uint32_t> Engine::Thread::slot_to_resume(Choice& choice) {
   const EngineRequest& asked = choice.request->asked();
   std::ranges::fill(continues_, 0);
@@ -165,6 +166,13 @@ std::optional<uint32_t> Engine::Thread::slot_to_resume(Choice& choice) {
   if (!last && !used) {
     fail(*choice.request, FRT_ERR_BAD_STATE,
          "no slot holds the conversation '" + asked.affinity + "'; send its prompt");
+  }
+  // Here, while the slot is not the request's: what it holds stays for the rest of the prompt.
+  if (last && slots_[*last].session.pending().token < 0) {
+    fail(*choice.request, FRT_ERR_INVALID_ARGUMENT,
+         "the slot holds a part of a prompt, and nothing was sampled behind it; give the rest as "
+         "the prompt");
+    return std::nullopt;
   }
   return last;
 }
@@ -285,11 +293,6 @@ void Engine::Thread::resume(Choice& choice, Slot& slot) {
   Session& session = slot.session;
   const EngineRequest& asked = choice.request->asked();
   PendingToken pending = session.pending();
-  if (pending.token < 0) {
-    throw Error(FRT_ERR_INVALID_ARGUMENT,
-                "the slot holds a part of a prompt, and nothing was sampled behind it; give the "
-                "rest as the prompt");
-  }
   const uint64_t held = session.journal().size();
   const uint64_t room = model_.info().max_context - held;  // tokens that can be fed
   choice.limit = std::min(asked.max_new, pending.shown ? room : room + 1);

@@ -119,6 +119,11 @@ void Engine::Thread::check(const EngineRequest& request) const {
     throw Error(FRT_ERR_OUT_OF_RANGE, "top_tokens is " + std::to_string(request.top_tokens) +
                                           "; give at most " + std::to_string(TopTokens::kMost));
   }
+  if ((request.top_tokens > 0 || request.score_prompt) && !info.logits) {
+    throw Error(FRT_ERR_UNSUPPORTED, "model '" + model_.name() +
+                                         "' gives no logits, so neither the likeliest tokens of an "
+                                         "answer nor the scores of a prompt can be told");
+  }
   if (request.grammar) model_.check_ids(request.stop_ids, "stop token");
   if (request.prompt.size() > info.max_context) {
     throw Error(FRT_ERR_OUT_OF_RANGE, "the prompt has " + std::to_string(request.prompt.size()) +

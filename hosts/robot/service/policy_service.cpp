@@ -76,7 +76,8 @@ void PolicyService::observe(const WireRequest& request) {
                     std::to_string(model_.info().max_prompt) + " tokens that the model reads");
   }
   if (request.prompt_ids.empty()) {
-    if (!prompt.empty()) observation.prompt = prompt.c_str();
+    // An empty default is none; an empty instruction of a request is one.
+    if (request.prompt || !prompt.empty()) observation.prompt = prompt.c_str();
   } else {
     observation.prompt_tokens = request.prompt_ids.data();
     observation.prompt_token_count = static_cast<uint32_t>(request.prompt_ids.size());

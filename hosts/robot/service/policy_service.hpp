@@ -20,7 +20,7 @@ struct ServiceOptions {
   GuidanceStrengths guidance;  // unless a request says otherwise
   uint64_t seed = 0;           // of the noise of requests that bring none
   double stale_ms = 0;         // an observation that waited longer is refused; 0: no limit
-  std::string default_prompt;  // for requests without one; empty: the model's own default
+  std::string default_prompt;  // of requests without one; empty: the checkpoint's
 };
 
 class PolicyService {

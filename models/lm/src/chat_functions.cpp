@@ -2,6 +2,7 @@
 #include <frt/lm/chat_functions.hpp>
 
 #include <frt/error.hpp>
+#include <frt/flags.hpp>
 #include <frt/io/json_text.hpp>
 #include <frt/io/utf8.hpp>
 #include <frt/plugin.hpp>
@@ -44,6 +45,7 @@ frt_status render_chat(const Chat& chat, const char* messages, const char* tools
 
 frt_status parse_chat(const Chat& chat, const char* text, std::uint64_t bytes, std::uint32_t flags,
                       const char* tools, const char* options, frt_sink sink, void* user) {
+  require_flags(flags, FRT_CHAT_FINAL, "parse");
   const models::Json message =
       chat.parse(std::string_view(text, bytes), parsed(tools, "tools"), parsed(options, "options"),
                  (flags & FRT_CHAT_FINAL) != 0);

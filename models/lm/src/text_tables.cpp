@@ -2,6 +2,7 @@
 // Text functions of a model: its tokenizer and its conversation format.
 #include <cstring>
 #include <frt/error.hpp>
+#include <frt/flags.hpp>
 #include <frt/io/json_text.hpp>
 #include <frt/models/json.hpp>
 #include <frt/role/contracts.hpp>
@@ -44,6 +45,7 @@ frt_status encode(frt_model model, const char* text, uint64_t bytes,
   return guard(error, [&]() -> frt_status {
     frt_encode_params given{};
     if (params) given = read_table<frt_encode_params>(params, "encode: the host");
+    require_flags(given.flags, FRT_ENCODE_PLAIN | FRT_ENCODE_CONTINUES, "encode");
     std::vector<models::TextRange> plain;
     for (uint64_t i = 0; i < given.plain_count; ++i) {
       plain.push_back({given.plain[i].begin, given.plain[i].end});
@@ -65,6 +67,7 @@ frt_status encode(frt_model model, const char* text, uint64_t bytes,
 frt_status decode(frt_model model, const int32_t* ids, uint64_t count, uint32_t flags,
                   frt_sink sink, void* user, frt_error* error) {
   return guard(error, [&] {
+    require_flags(flags, FRT_DECODE_SKIP_SPECIAL, "decode");
     for (uint64_t i = 0; i < count; ++i) check_id(model_of(model).model, ids[i]);
     return give(sink, user,
                 tokenizer_of(model).decode({ids, count}, (flags & FRT_DECODE_SKIP_SPECIAL) != 0));
@@ -80,6 +83,7 @@ int32_t token_id(frt_model model, const char* token) {
 frt_status stream_create(frt_model model, uint32_t flags, frt_text_stream* stream,
                          frt_error* error) {
   return guard(error, [&] {
+    require_flags(flags, FRT_DECODE_SKIP_SPECIAL, "stream_create");
     const bool skip = (flags & FRT_DECODE_SKIP_SPECIAL) != 0;
     *stream = handle<frt_text_stream>(
         new TextStream{model_of(model).model, models::StreamDecoder(tokenizer_of(model), skip)});

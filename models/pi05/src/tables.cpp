@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <frt/error.hpp>
+#include <frt/flags.hpp>
 #include <frt/models/json.hpp>
 #include <frt/observation.hpp>
 #include <frt/role/contracts.hpp>
@@ -139,6 +140,7 @@ frt_status encode(frt_model model, const char* text, uint64_t bytes,
   return guard(error, [&]() -> frt_status {
     frt_encode_params given{};
     if (params) given = read_table<frt_encode_params>(params, "encode: the host");
+    require_flags(given.flags, FRT_ENCODE_PLAIN | FRT_ENCODE_CONTINUES, "encode");
     std::vector<std::int32_t> ids;
     try {
       ids = model_of(model).tokenizer()->encode(std::string_view(text, bytes), given.max_tokens);
@@ -150,9 +152,11 @@ frt_status encode(frt_model model, const char* text, uint64_t bytes,
   });
 }
 
-frt_status decode(frt_model model, const int32_t* ids, uint64_t count, uint32_t, frt_sink sink,
-                  void* user, frt_error* error) {
+// Control pieces have no text, with FRT_DECODE_SKIP_SPECIAL and without.
+frt_status decode(frt_model model, const int32_t* ids, uint64_t count, uint32_t flags,
+                  frt_sink sink, void* user, frt_error* error) {
   return guard(error, [&]() -> frt_status {
+    require_flags(flags, FRT_DECODE_SKIP_SPECIAL, "decode");
     const std::string text = model_of(model).tokenizer()->decode({ids, count});
     return text.empty() ? FRT_OK : sink(user, text.data(), text.size());
   });
@@ -164,8 +168,10 @@ int32_t token_id(frt_model model, const char* token) {
   return id;
 }
 
-frt_status stream_create(frt_model model, uint32_t, frt_text_stream* stream, frt_error* error) {
+frt_status stream_create(frt_model model, uint32_t flags, frt_text_stream* stream,
+                         frt_error* error) {
   return guard(error, [&] {
+    require_flags(flags, FRT_DECODE_SKIP_SPECIAL, "stream_create");
     *stream = handle<frt_text_stream>(new TextStream{*model_of(model).tokenizer(), {}, 0});
   });
 }

@@ -59,6 +59,7 @@
 #include <cstdint>
 #include <frt/error.hpp>
 #include <frt/failed_call.hpp>
+#include <frt/flags.hpp>
 #include <frt/plugin.hpp>
 #include <frt/table.hpp>
 #include <memory>
@@ -239,10 +240,7 @@ struct BackendFunctions {
                                  frt_backend_event* event, frt_error* error) {
     return guard(error, [&] {
       check_out(event, "event_create");
-      if ((flags & ~FRT_EVENT_TIMING) != 0) {
-        throw Error(FRT_ERR_UNSUPPORTED,
-                    "event_create: flags " + std::to_string(flags) + " are not known");
-      }
+      require_flags(flags, FRT_EVENT_TIMING, "event_create");
       auto& owner = checked<Device>(device, "event_create");
       *event = handle<frt_backend_event>(new Event(owner, flags));
     });

@@ -206,7 +206,7 @@ typedef struct frt_exec_v1 {
    * callback that fails or throws leaves the stream usable and the table as it was.  [setup] */
   frt_status (*graph_capture)(frt_graph graph, frt_shape_key key, frt_record_fn record, void* user,
                               frt_error* error);
-  /* Submits the variant. FRT_ERR_NO_VARIANT if the key is missing; never a silent no-op.  [hot] */
+  /* Submits the variant, or returns FRT_ERR_NO_VARIANT.  [hot]; in an eager context [driver] */
   frt_status (*graph_replay)(frt_graph graph, frt_shape_key key, frt_stream stream);
   uint32_t (*graph_has_variant)(frt_graph graph, frt_shape_key key); /* [hot] */
   frt_status (*graph_evict)(frt_graph graph, frt_shape_key key);     /* waits  [setup] */

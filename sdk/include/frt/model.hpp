@@ -4,7 +4,7 @@
 // FRT_ERR_INVALID_ARGUMENT, struct sizes) is written once. Header only.
 //
 //     struct Plugin {
-//       // `params` are a checked copy for the call, with a name and a checkpoint.
+//       // `params` are a checked copy for the call, with a name, a checkpoint and known flags.
 //       std::unique_ptr<Acme> create(const frt_model_params& params);
 //       const void* extension(std::string_view id) noexcept {
 //         return id == FRT_EXT_MODEL ? &kModel : nullptr;
@@ -33,6 +33,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <frt/error.hpp>
+#include <frt/flags.hpp>
 #include <frt/plugin.hpp>
 #include <initializer_list>
 #include <memory>
@@ -74,8 +75,9 @@ struct ModelTable {
       if (!plugin || !params || !model) {
         throw Error(FRT_ERR_INVALID_ARGUMENT, "create: plugin, params and model must be given");
       }
-      std::unique_ptr<Model> made =
-          object<Plugin>(plugin)->create(read_table<frt_model_params>(params, "the host"));
+      const auto given = read_table<frt_model_params>(params, "the host");
+      require_flags(given.flags, FRT_MODEL_WITHOUT_WEIGHTS, "create");
+      std::unique_ptr<Model> made = object<Plugin>(plugin)->create(given);
       *model = handle<frt_model>(made.release());
     });
   }

@@ -40,8 +40,8 @@ inline uint64_t array_elements(const frt_array& array) {
 
 // A copy of the observation that `sender` gave, as read_table(). Throws FRT_ERR_INVALID_ARGUMENT
 // for NULL where frt/observation.h does not allow it, for what is beyond its limits, for an element
-// type of less than a byte or an unknown one, for an instruction that is given twice, and as
-// array_elements().  [any]
+// type of less than a byte, for an instruction that is given twice, and as array_elements();
+// FRT_ERR_UNSUPPORTED for an element type that this version does not know.  [any]
 inline frt_observation read_observation(const frt_observation* given, std::string_view sender) {
   const auto observation = read_table<frt_observation>(given, sender);
   const auto refuse = [](const std::string& what) {
@@ -55,6 +55,11 @@ inline frt_observation read_observation(const frt_observation* given, std::strin
   for (uint32_t i = 0; i < observation.array_count; ++i) {
     const frt_array& array = observation.arrays[i];
     if (!array.name) refuse("array " + std::to_string(i) + " has no name");
+    if (array.dtype >= FRT_DTYPE_COUNT) {
+      throw Error(FRT_ERR_UNSUPPORTED, std::string("observation: '") + array.name +
+                                           "' has the type " + std::to_string(array.dtype) +
+                                           ", which this version does not know");
+    }
     if (dtype_bits(array.dtype) < 8) {
       refuse(std::string("'") + array.name + "' has the type " + std::to_string(array.dtype) +
              ", which is none that arrays have");
@@ -64,7 +69,7 @@ inline frt_observation read_observation(const frt_observation* given, std::strin
     }
   }
   if (observation.prompt_tokens && observation.prompt_token_count == 0) {
-    refuse("prompt_tokens without ids; leave it NULL to keep the instruction of before");
+    refuse("prompt_tokens without ids; leave it NULL for the instruction that the checkpoint has");
   }
   if (observation.prompt_token_count > 0 && !observation.prompt_tokens) {
     refuse("prompt_token_count without prompt_tokens");

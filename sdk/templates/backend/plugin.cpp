@@ -36,6 +36,8 @@ struct Simple {
   static constexpr const char* kNativeKind = "cpu";
   static constexpr uint32_t kFlags = FRT_DEVICE_PROCESSOR | FRT_DEVICE_SHARED_MEMORY;
 
+  static frt::FailedCall& failed_call(Device& device) noexcept { return device.failed_call(); }
+
   static uint32_t count(std::string&) { return 1; }
 
   static void describe(uint32_t ordinal, frt_device_info& info) {

@@ -10,12 +10,17 @@
 namespace simple {
 
 frt_status Device::sync() {
-  frt_status first = FRT_OK;
+  frt_error first{};
   for (Stream* stream : streams_) {
-    const frt_status status = stream->sync();
-    if (first == FRT_OK) first = status;
+    const frt_error error = stream->finish();
+    if (first.code == FRT_OK) first = error;
   }
-  return first;
+  return report(first);
+}
+
+frt_status Device::report(const frt_error& error) {
+  if (error.code != FRT_OK) failed_call_.note(error.code, error.message);
+  return error.code;
 }
 
 // ---- events ----------------------------------------------------------------------------------
@@ -104,10 +109,11 @@ void Stream::work() {
     queue_.pop_front();
     busy_ = true;
     lock.unlock();
-    const frt_status status = frt::guard(nullptr, task);
+    frt_error error{};
+    frt::guard(&error, task);
     lock.lock();
     busy_ = false;
-    if (late_error_ == FRT_OK) late_error_ = status;
+    if (late_error_.code == FRT_OK) late_error_ = error;
     if (queue_.empty()) changed_.notify_all();
   }
 }
@@ -180,22 +186,27 @@ frt_status Stream::launch(Exec& exec) {
   const auto before = std::exchange(exec.last_, std::make_shared<Record>());
   enqueue([&exec, before, done = exec.last_] {
     if (before) before->wait();  // a launch on another stream
-    frt_status first = FRT_OK;
+    frt_error first{};
     for (const Task& task : exec.tasks_) {
-      const frt_status status = frt::guard(nullptr, task);
-      if (first == FRT_OK) first = status;
+      frt_error error{};
+      frt::guard(&error, task);
+      if (first.code == FRT_OK) first = error;
     }
     done->finish();
-    frt::check(first, "a launch");
+    frt::check(first.code, first);
   });
   return FRT_OK;
 }
 
 frt_status Stream::sync() {
-  if (recording_) return refuse_in_capture("a sync of the stream");
+  return device_.report(finish());
+}
+
+frt_error Stream::finish() {
+  if (recording_) return {refuse_in_capture("a sync of the stream"), "the stream captures"};
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return queue_.empty() && !busy_; });
-  return std::exchange(late_error_, FRT_OK);
+  return std::exchange(late_error_, {});
 }
 
 void Stream::capture_begin() {

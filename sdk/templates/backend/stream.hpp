@@ -7,6 +7,7 @@
 #include "operators.hpp"
 
 #include <frt/backend.h>
+#include <frt/failed_call.hpp>
 
 #include <chrono>
 #include <condition_variable>
@@ -30,11 +31,16 @@ class Device {
  public:
   frt_status sync();
   const Kernels& kernels() const { return kernels_; }
+  frt::FailedCall& failed_call() { return failed_call_; }
 
  private:
   friend class Stream;
+  // The code, and its words for whoever asks.
+  frt_status report(const frt_error& error);
+
   std::vector<Stream*> streams_;
   Kernels kernels_;
+  frt::FailedCall failed_call_;
 };
 
 // One record of an event, or the end of one launch. Who waits for it keeps it, so that the event
@@ -55,14 +61,17 @@ class Record {
 
 class Event {
  public:
-  Event(Device&, uint32_t flags) : timing_((flags & FRT_EVENT_TIMING) != 0) {}
+  Event(Device& device, uint32_t flags)
+      : device_(device), timing_((flags & FRT_EVENT_TIMING) != 0) {}
 
+  Device& device() const { return device_; }
   frt_status query();
   frt_status sync();
   static frt_status elapsed(Event& start, Event& end, double& ms);
 
  private:
   friend class Stream;
+  Device& device_;
   bool timing_;
   std::shared_ptr<Record> last_;  // null: never recorded
 };
@@ -85,6 +94,7 @@ class Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
+  Device& device() const { return device_; }
   // Runs `task` after everything before it, or records it while the stream captures.
   void submit(Task task);
 
@@ -95,6 +105,8 @@ class Stream {
   frt_status wait(Event& event);
   frt_status launch(Exec& exec);
   frt_status sync();
+  // Waits, and gives the first error since the last time.
+  frt_error finish();
 
   void capture_begin();
   std::unique_ptr<Exec> capture_end();
@@ -112,7 +124,7 @@ class Stream {
   std::condition_variable changed_;
   std::deque<Task> queue_;
   bool busy_ = false, stopping_ = false;
-  frt_status late_error_ = FRT_OK;  // of work since the last sync
+  frt_error late_error_{};  // of work since the last sync, with its words
   std::thread thread_;
 };
 

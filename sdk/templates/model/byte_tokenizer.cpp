@@ -2,7 +2,9 @@
 #include "byte_tokenizer.hpp"
 
 #include <frt/error.hpp>
+#include <frt/flags.hpp>
 #include <frt/plugin.hpp>
+#include <frt/role/contracts.hpp>
 #include <frt/text.hpp>
 
 #include <string>
@@ -58,14 +60,19 @@ uint32_t vocabulary(frt_model) {
 frt_status encode(frt_model, const char* text, uint64_t bytes, const frt_encode_params* params,
                   frt_sink sink, void* user, frt_error* error) {
   return frt::guard(error, [&]() -> frt_status {
+    frt_encode_params given{};
+    if (params) given = frt::read_table<frt_encode_params>(params, "encode: the host");
+    frt::require_flags(given.flags, FRT_ENCODE_PLAIN | FRT_ENCODE_CONTINUES, "encode");
     const std::string_view all(text, bytes);
-    const bool plain_all = params && (params->flags & FRT_ENCODE_PLAIN);
-    const uint64_t limit = params && params->max_tokens ? params->max_tokens : UINT64_MAX;
-    const frt_text_range* plain = params ? params->plain : nullptr;
-    const frt_text_range* const plain_end = plain ? plain + params->plain_count : nullptr;
+    const bool plain_all = given.flags & FRT_ENCODE_PLAIN;
+    const uint64_t limit = given.max_tokens ? given.max_tokens : UINT64_MAX;
+    const frt_text_range* plain = given.plain;
+    const frt_text_range* const plain_end = plain ? plain + given.plain_count : nullptr;
     for (const frt_text_range* part = plain; part != plain_end; ++part) {
       if (part->begin <= part->end && part->end <= bytes) continue;
-      throw frt::Error(FRT_ERR_INVALID_ARGUMENT, "a plain part ends behind the text");
+      throw frt::Error(FRT_ERR_INVALID_ARGUMENT,
+                       "plain part " + std::to_string(part - given.plain) +
+                           " is no range of the text; give begin <= end <= bytes");
     }
     std::vector<int32_t> ids;
     for (std::size_t at = 0; at < all.size();) {
@@ -100,6 +107,7 @@ frt_status encode(frt_model, const char* text, uint64_t bytes, const frt_encode_
 frt_status decode(frt_model, const int32_t* ids, uint64_t count, uint32_t flags, frt_sink sink,
                   void* user, frt_error* error) {
   return frt::guard(error, [&] {
+    frt::require_flags(flags, FRT_DECODE_SKIP_SPECIAL, "decode");
     TextStream stream;
     stream.skip_special = flags & FRT_DECODE_SKIP_SPECIAL;
     std::string text;
@@ -117,6 +125,7 @@ int32_t token_id(frt_model, const char* token) {
 
 frt_status stream_create(frt_model, uint32_t flags, frt_text_stream* stream, frt_error* error) {
   return frt::guard(error, [&] {
+    frt::require_flags(flags, FRT_DECODE_SKIP_SPECIAL, "stream_create");
     auto* made = new TextStream;
     made->skip_special = flags & FRT_DECODE_SKIP_SPECIAL;
     *stream = frt::handle<frt_text_stream>(made);

@@ -2,6 +2,7 @@
 #include "line_chat.hpp"
 
 #include <frt/error.hpp>
+#include <frt/flags.hpp>
 #include <frt/json_reader.hpp>
 #include <frt/text.hpp>
 
@@ -90,6 +91,7 @@ frt_status render(frt_model, const char* messages, const char* tools, const char
 frt_status parse(frt_model, const char* text, uint64_t bytes, uint32_t flags, const char* tools,
                  const char* options, frt_sink sink, void* user, frt_error* error) {
   return frt::guard(error, [&] {
+    frt::require_flags(flags, FRT_CHAT_FINAL, "parse");
     require_json("tools", tools);
     require_json("options", options);
     require_utf8({text, bytes});

@@ -58,17 +58,21 @@ std::vector<float> read_state(const frt_observation& observation) {
   return values;
 }
 
-// Empty: the goal of before.
-std::vector<int32_t> read_goal(const frt_observation& observation, const Policy& policy) {
+// These checkpoints have no default instruction.
+int32_t read_goal(const frt_observation& observation, const Policy& policy) {
   if (observation.prompt_tokens) {
     const int32_t goal = observation.prompt_token_count == 1 ? observation.prompt_tokens[0] : -1;
     if (goal < 0 || static_cast<std::size_t>(goal) >= policy.goals().size()) {
       refuse("prompt_tokens", "must be one id below " + std::to_string(policy.goals().size()));
     }
-    return {goal};
+    return goal;
   }
-  if (!observation.prompt) return {};
-  return {policy.goal_of(observation.prompt)};
+  if (!observation.prompt) {
+    throw frt::Error(FRT_ERR_NOT_FOUND,
+                     "no instruction, and this policy has no default one; give one that names a "
+                     "goal");
+  }
+  return policy.goal_of(observation.prompt);
 }
 
 frt_status write(frt_model model, const frt_observation* given, frt_stream stream,
@@ -79,7 +83,7 @@ frt_status write(frt_model model, const frt_observation* given, frt_stream strea
     Policy::Inputs inputs;
     inputs.image = read_image(observation, policy.role().image_width);
     inputs.state = read_state(observation);
-    inputs.goal = read_goal(observation, policy);
+    inputs.goal = {read_goal(observation, policy)};
     policy.upload(inputs, stream);
     frt_observed observed{};
     observed.struct_size = sizeof(observed);

@@ -39,7 +39,6 @@ Lm::Lm(const frt::Context& context, const frt_state_v1* states) : context_(conte
   mask_ = zeros(kBatch * kMaskWords * sizeof(uint32_t), "mask");
   next_tokens_ = zeros(kBatch * sizeof(int32_t), "next_tokens");
   log_probabilities_ = zeros(kBatch * sizeof(float), "log_probabilities");
-  logits_ = zeros(uint64_t{kBatch} * kVocabulary * sizeof(float), "logits");
   prefill_ = context.create_graph("prefill", 1);
   decode_ = context.create_graph("decode", 1);
   capture(prefill_, 1, kChunk);
@@ -64,7 +63,6 @@ Lm::Lm(const frt::Context& context, const frt_state_v1* states) : context_(conte
   role_.mask_words = kMaskWords;
   role_.next_tokens = next_tokens_;
   role_.log_probabilities = log_probabilities_;
-  role_.logits = logits_;
 }
 
 frt::Buffer Lm::zeros(uint64_t bytes, const char* name) const {
@@ -102,10 +100,6 @@ void Lm::step(uint32_t count, uint32_t rows, uint64_t added) const {
     *pending = static_cast<int32_t>(hash % kVocabulary);
     next_tokens_.pointer<int32_t>()[b] = *pending;
     log_probabilities_.pointer<float>()[b] = -static_cast<float>(hash % 1009) / 1009;
-    float* const logits = logits_.pointer<float>() + uint64_t{b} * kVocabulary;
-    for (uint32_t v = 0; v < kVocabulary; ++v) {
-      logits[v] = static_cast<float>(mixed(hash, v) >> 48);
-    }
   }
 }
 

@@ -32,7 +32,7 @@ class Lm {
   std::byte *pending_ = nullptr, *sum_ = nullptr, *ids_ = nullptr;  // of slot 0
   uint64_t stride_ = 0;                                             // bytes from slot to slot
   frt::Buffer tokens_, slot_ids_, positions_, lengths_, starts_, sampling_, mask_, next_tokens_,
-      log_probabilities_, logits_;
+      log_probabilities_;
   frt::Graph prefill_, decode_;
   mutable std::atomic<uint64_t> steps_{0}, launches_{0};
   frt_lm_info role_{};

@@ -72,7 +72,18 @@ class Plugin {
   }
   const void* extension(std::string_view id) noexcept {
     static constexpr frt_model_v1 kModel = frt::model_table<Plugin, Model>();
-    return id == FRT_EXT_MODEL ? &kModel : nullptr;
+    static constexpr frt_model_v1 kAnyFlag = [] {
+      frt_model_v1 table = kModel;
+      table.create = [](frt_plugin plugin, const frt_model_params* params, frt_model* model,
+                        frt_error* error) {
+        frt_model_params given = *params;
+        given.flags = 0;
+        return kModel.create(plugin, &given, model, error);
+      };
+      return table;
+    }();
+    if (id != FRT_EXT_MODEL) return nullptr;
+    return has_defect("create_any_flag") ? &kAnyFlag : &kModel;
   }
   static const void* static_extension(std::string_view id) noexcept {
     static constexpr frt_config_schema_v1 kSchema = frt::config_schema(frt::kNoOptions, kOptions);

@@ -238,6 +238,11 @@ frt_observed Policy::write(const frt_observation& given, frt_stream stream) cons
   if (given.prompt_tokens && has_defect("no_words_no_ids")) {
     throw Error(FRT_ERR_INVALID_ARGUMENT, "give the instruction");
   }
+  const bool told = given.prompt || given.prompt_tokens;
+  if (!told && !has_defect("prompt_kept")) {
+    throw Error(has_defect("no_prompt_oddly") ? FRT_ERR_INVALID_ARGUMENT : FRT_ERR_NOT_FOUND,
+                "there is no instruction, and no default one");
+  }
   std::vector<int32_t> ids;
   if (given.prompt_tokens) {
     ids.assign(given.prompt_tokens, given.prompt_tokens + given.prompt_token_count);
@@ -250,7 +255,7 @@ frt_observed Policy::write(const frt_observation& given, frt_stream stream) cons
   upload(images_, std::span(static_cast<const uint8_t*>(image.data), kPixels), stream);
   upload(mask_, std::span(&valid, 1), stream);
   upload(values_, values, stream);
-  for (uint32_t branch = 0; branch < kBranches && !ids.empty(); ++branch) {
+  for (uint32_t branch = 0; branch < kBranches && told; ++branch) {
     set_prompt(branch, ids, stream);
   }
   frt_observed observed{};
@@ -364,6 +369,9 @@ const frt_observation_v1& observation_table() {
       [](frt_model model, const frt_observation* given, frt_stream stream, frt_observed* out,
          frt_error* error) {
         return guard(error, [&] {
+          if (has_defect("types_judged") && given->arrays[0].dtype >= FRT_DTYPE_COUNT) {
+            throw Error(FRT_ERR_INVALID_ARGUMENT, "there is no such type");
+          }
           return frt::fill(out,
                            self(model).write(frt::read_observation(given, "the host"), stream));
         });

@@ -59,7 +59,8 @@ frt_status render(frt_model, const char* messages, const char* tools, const char
         return message.is_object() && message.contains(key) && message.at(key).is_string();
       };
       if (!is_text("role") || !is_text("content") || message.at("role") != "user") {
-        throw Error(FRT_ERR_INVALID_ARGUMENT, "a message is none of a user");
+        const char* place = has_defect("render_names_checkpoint") ? "synthetic:lm: " : "";
+        throw Error(FRT_ERR_INVALID_ARGUMENT, std::string(place) + "a message is none of a user");
       }
       const auto content = message.at("content").get<std::string>();
       prompt += Rules::kControls[0];

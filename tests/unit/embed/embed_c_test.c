@@ -161,6 +161,8 @@ static void careless_requests(frt_lm lm) {
   request.stop_count = UINT32_MAX;
   CHECK(frt_lm_generate(lm, NULL, &request, &generation, &error) == FRT_ERR_OUT_OF_RANGE);
   request.stop_count = 0;
+  request.sampling.given = 1u << 31;
+  CHECK(frt_lm_generate(lm, NULL, &request, &generation, &error) == FRT_ERR_UNSUPPORTED);
   request.sampling.given = FRT_GIVEN_TOP_P;
   request.sampling.top_p = -3;
   CHECK(frt_lm_generate(lm, NULL, &request, &generation, &error) == FRT_ERR_INVALID_ARGUMENT);

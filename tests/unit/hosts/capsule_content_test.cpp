@@ -75,6 +75,23 @@ TEST_CASE("content that no host writes is refused by the member") {
   CHECK(has(failure([&] { content_from_text(text); }), "FRT_ERR_FORMAT"));
 }
 
+TEST_CASE("steps of this build stay its own where nothing but what they go on from differs") {
+  const FeedPath path = {{false, 0, 16, true}, {false, 16, 20}};
+  const auto noted = [&](const char* other_build) {
+    CapsuleContent content = content_of(counting(1, 20), "a");
+    content.path = path;
+    const std::string said = note_builds(content, "a", other_build);
+    CHECK(said.find("'a'") != std::string::npos);
+    return content.path;
+  };
+  const FeedPath all = {{false, 0, 16, true}, {false, 16, 20, true}};
+  CHECK(noted("") == path);
+  CHECK(noted(FRT_FINGERPRINT_CONTINUES ": stored 1234, not here") == path);
+  CHECK(noted("build.device: here a, stored b") == all);
+  CHECK(noted(FRT_FINGERPRINT_CONTINUES ": stored 1, not here\nbuild.device: here a, stored b") ==
+        all);
+}
+
 TEST_CASE("what could not be read again is not saved") {
   World world;
   world.fill(0, 1);

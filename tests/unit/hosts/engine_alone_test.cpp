@@ -224,7 +224,13 @@ TEST_CASE("a prompt that is cancelled goes on where it was, and gives what it gi
         CHECK(slot.held().size() == read);
         CHECK(status_of([&] { generate(slot.engine, resuming(4)); }) ==
               (read > 0 ? FRT_ERR_INVALID_ARGUMENT : FRT_ERR_BAD_STATE));
-        if (!keep && read > 0) continue;  // that ended with an error: the slot is empty
+        // What was refused costs the slot nothing: its prompt goes on where it was.
+        CHECK(slot.held().size() == read);
+        if (!keep) {
+          const GenerationResult rest = generate(slot.engine, request);
+          CHECK(rest.prefix.reused == read);
+          CHECK(rest.tokens == whole);
+        }
       }
       // What was read is a capsule, if it was to be kept.
       OneSlot second(world, registry.get());

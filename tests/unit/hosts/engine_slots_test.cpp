@@ -31,6 +31,22 @@ EngineRequest of(Tokens prompt, uint64_t max_new, std::string affinity, std::str
 
 }  // namespace
 
+TEST_CASE("what is computed from logits is refused where the model gives none") {
+  HollowModel world(16);
+  const LmModel model = world.model();
+  REQUIRE(model.info().logits == nullptr);
+  Engine engine(model, nullptr);
+  EngineRequest likeliest = of(counting(1, 20), 3, "talk");
+  likeliest.top_tokens = 1;
+  CHECK(status_of([&] { submit(engine, likeliest); }) == FRT_ERR_UNSUPPORTED);
+  EngineRequest scored = of(counting(1, 20), 3, "talk");
+  scored.score_prompt = true;
+  CHECK(status_of([&] { submit(engine, scored); }) == FRT_ERR_UNSUPPORTED);
+  const auto plain = submit(engine, of(counting(1, 20), 3, "talk"));
+  plain->wait();
+  CHECK(plain->tokens().size() == 3);
+}
+
 // One token is sampled and not fed: the slot holds the prompt.
 TEST_CASE("a side request leaves the slot and the name to its conversation") {
   HollowModel world(16);

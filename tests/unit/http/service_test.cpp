@@ -97,6 +97,20 @@ TEST_CASE("a reply comes whole or streamed, and says how its prompt began") {
   CHECK(stream.find("data: [DONE]") != stream.npos);
 }
 
+TEST_CASE("what is computed from logits is refused by name where the model gives none") {
+  const ServiceWorld world;
+  const auto refused = [&](const std::string& more, const std::string& field) {
+    const std::string answer = ask(world, completion(more));
+    CHECK(answer.starts_with("HTTP/1.1 400 "));
+    CHECK(body_of(answer)["error"]["param"] == field);
+    CHECK(body_of(answer)["error"]["message"].get<std::string>().starts_with(field + " "));
+  };
+  refused(R"(, "logprobs": 2)", "logprobs");
+  refused(R"(, "logprobs": 2, "stream": true)", "logprobs");
+  refused(R"(, "logprobs": 0, "echo": true)", "echo");
+  CHECK(ask(world, completion(R"(, "logprobs": 0)")).starts_with("HTTP/1.1 200 "));
+}
+
 TEST_CASE("a key over its limit is refused before its body is read, and others are not") {
   ServiceWorld world(keyed({{"alice", kAlice}, {"bob", kBob}}, {.max_requests = 1}));
   HeldEngine held(world.engine);

@@ -142,11 +142,11 @@ TEST_CASE("every operation on texts keeps which bytes came from outside") {
   CHECK(marked(render("{% set y %}<{{ s|trim }}>{% endset %}{{ y }}", outside)) == "<[a<x>b]>");
 }
 
-TEST_CASE("errors name the template, the line and the cause") {
+TEST_CASE("errors name the line and the cause, and the template where no client reads them") {
   CHECK(refusal("a\n{{ nothing.x }}", FRT_ERR_INVALID_ARGUMENT) ==
-        "chat template t, line 2: 'nothing' is undefined");
+        "chat template, line 2: 'nothing' is undefined");
   CHECK(refusal("\n\n{{ raise_exception('only\x1b users') }}", FRT_ERR_INVALID_ARGUMENT) ==
-        "chat template t, line 3: it refuses the conversation: only\\x1b users");
+        "chat template, line 3: it refuses the conversation: only\\x1b users");
   CHECK(refusal("\n{% if %}{% endif %}", FRT_ERR_FORMAT) ==
         "chat template t, line 2: unexpected '%}'");
   CHECK(refusal("{% for x in y %}", FRT_ERR_FORMAT) ==
@@ -192,8 +192,7 @@ TEST_CASE("a template that would run for ever, or take all memory or stack, ends
   for (const char* const source : hostile) {
     CAPTURE(source);
     // Its text, whichever status it has.
-    CHECK(refusal(source, FRT_ERR_UNSUPPORTED).find("chat template t, line 1: ") !=
-          std::string::npos);
+    CHECK(refusal(source, FRT_ERR_UNSUPPORTED).find(", line 1: ") != std::string::npos);
   }
   CHECK(refusal(repeated("{% if true %}", 500) + repeated("{% endif %}", 500), FRT_ERR_UNSUPPORTED)
             .find("nested more than") != std::string::npos);

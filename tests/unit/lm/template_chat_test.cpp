@@ -98,6 +98,22 @@ TEST_CASE("a broken template is an error of the conversation, not of the load") 
         std::string::npos);
 }
 
+TEST_CASE("what a template says of a conversation names no file: it goes to whoever sent it") {
+  const Folder folder;
+  folder.write(
+      "chat_template.jinja",
+      "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
+      "{{ raise_exception('roles must alternate') }}{% endif %}{{ m.content }}{% endfor %}");
+  const TemplateChat chat(folder.path, "");
+  CHECK(text(chat) == "hi");
+  const Json twice = Json::array({kAsked[0], kAsked[0]});
+  CHECK(refusal(chat, twice) ==
+        "chat template, line 1: it refuses the conversation: roles must alternate");
+  // A bound is the template's own fault: that is for the log.
+  folder.write("chat_template.jinja", "{{ 'a' * 9999999999 }}");
+  CHECK(refusal(TemplateChat(folder.path, "")).find(folder.path.string()) != std::string::npos);
+}
+
 TEST_CASE("options reach the template; what is not given is undefined") {
   const Folder folder;
   const TemplateChat chat =

@@ -165,8 +165,8 @@ frt_plugin_desc read_descriptor(const frt_plugin_desc& given, const Card& card);
 class HostServices;
 class SetupWatch;
 
-// One opened plugin; closes it when destroyed, after everything made from it is gone. Where that
-// cannot be had, keep_open() takes it.
+// One opened plugin; closes it when destroyed, after everything made from it is gone. Where
+// something that was made from it stays, keep_open() takes the plugin.
 class OpenPlugin {
  public:
   // Calls `open`. Throws what the plugin reports or throws, with its id before the text. Here and

@@ -444,9 +444,9 @@ typedef struct frt_policy_facts {
   uint32_t state_dim;     /* values of the raw state; 0: not read */
   uint32_t views;         /* camera images */
   uint32_t default_steps; /* denoising steps of an inference */
-  uint32_t
-      guidance_branches; /* branches that have a strength: those of frt_policy_info
-                            (frt/role/policy.h) less its last, unconditional one; 0: no guidance */
+  /* Branches that have a strength: those of frt_policy_info (frt/role/policy.h) less its last,
+   * unconditional one; 0: no guidance. */
+  uint32_t guidance_branches;
   const char* name;
   const char* inputs;   /* JSON: [{"name", "kind": "image" | "state", "shape", "required"}, ...] */
   const char* metadata; /* JSON: what the checkpoint tells clients */

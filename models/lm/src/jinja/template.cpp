@@ -17,11 +17,14 @@ namespace {
 
 constexpr std::size_t kMostMessage = 500;  // bytes of an error; it may quote the conversation
 
+// What a template says of a conversation goes to whoever sent it (frt/chat.h): without the name,
+// which is a path.
 [[noreturn]] void rethrow(const jinja::Fault& fault, const std::string& name, int line) {
   std::string what = fault.what();
   if (what.size() > kMostMessage) what = what.substr(0, kMostMessage) + "...";
-  throw Error(fault.status(), "chat template " + name + ", line " + std::to_string(line) + ": " +
-                                  io::printable(what));
+  const bool of_sender = fault.status() == FRT_ERR_INVALID_ARGUMENT;
+  throw Error(fault.status(), "chat template" + (of_sender ? "" : " " + name) + ", line " +
+                                  std::to_string(line) + ": " + io::printable(what));
 }
 
 bool mentions_name(const jinja::Body& body, std::string_view name) {

@@ -7,7 +7,7 @@
 //
 // A template is a program from outside. What one may cost is bounded: 1 MiB of source, 160 levels
 // of nesting, 20 million steps (about a second), 512 MiB of values, 32 MiB of output. Errors name
-// the template and the line:
+// the template and the line, the last one only the line, as frt/chat.h has it:
 //   FRT_ERR_FORMAT            it is no Jinja
 //   FRT_ERR_UNSUPPORTED       a tag, filter or test that is not provided, or a bound
 //   FRT_ERR_INVALID_ARGUMENT  it refuses the values (raise_exception), or fails on them
