@@ -39,8 +39,8 @@
  *    The tag of a callback says what it may do. A callback in a parameter list has the tag of its
  *    function, unless that says otherwise.
  *  - `sync` in a name: the calling thread waits. `wait`: later work of a stream does.
- *  - Out parameters are written only on FRT_OK. An frt_error is written on errors; what else writes
- *    one says so.
+ *  - Out parameters are written only on FRT_OK. An frt_error is written on errors; a function
+ *    that also writes one on FRT_OK says so.
  */
 #ifndef FRT_BASE_H_
 #define FRT_BASE_H_

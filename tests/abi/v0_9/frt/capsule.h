@@ -241,9 +241,9 @@ typedef struct frt_capsule_info {
   uint64_t held_bytes;   /* memory that is its own: whole slabs */
   uint64_t shared_bytes; /* pages that it holds, alone or with slots and other capsules */
   /* Another build computed it or a part of it: it was loaded from a file of that build, or taken
-   * from a slot that goes on from such a capsule. The fields that differ, a line each, for people.
-   * NULL: this build. Lives as long as the capsule; copies say the same, and files that it is saved
-   * to. */
+   * from a slot that goes on from such a capsule. A line for each field that differs: its name, a
+   * colon, and words for people. NULL: this build. Lives as long as the capsule; copies say the
+   * same, and files that it is saved to. */
   const char* other_build;
 } frt_capsule_info;
 FRT_ASSERT_LAYOUT(frt_capsule_info, 56, other_build, 48);
@@ -304,12 +304,12 @@ typedef struct frt_capsules_v1 {
   frt_status (*read)(frt_capsule capsule, frt_sink sink, void* user, frt_error* error);
 
   /* ---- fingerprint ---- */
-  /* Sets the fields of host and model; core's own are added. Once per arena, else
-   * FRT_ERR_EXISTS. Names are unique; at most 24 of builds, of 256 bytes each.  [setup] */
+  /* Sets the fields of host and model, once per arena, else FRT_ERR_EXISTS. Names are unique; up to
+   * 24 are of builds: printable lines of up to 256 bytes, no FRT_FINGERPRINT_CONTINUES.  [setup] */
   frt_status (*bind)(frt_state state, const frt_fingerprint_field* fields, uint64_t count,
                      frt_error* error);
-  /* All fields, in order; they live as long as the arena. The first call may take long: digests
-   * of weight files. FRT_ERR_BAD_STATE: nothing is bound.  [setup] */
+  /* All fields, core's own too, in order; they live as long as the arena. The first call checks
+   * them, and may take long: digests of weights. FRT_ERR_BAD_STATE: none are bound.  [setup] */
   frt_status (*fingerprint)(frt_state state, const frt_fingerprint_field** fields, uint64_t* count,
                             frt_error* error);
 

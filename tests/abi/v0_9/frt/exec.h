@@ -12,7 +12,7 @@
  * A Plan, a DAG of graphs, is in draft: frt/draft/plan.h.
  *
  * The functions are members of one table, frt_exec_v1: plugins get it from the host under
- * FRT_EXT_EXEC, programs that embed core from frt::core::exec_table(). frt/exec.hpp wraps it.
+ * FRT_EXT_EXEC, programs that link core from its exec_table(). frt/exec.hpp wraps it.
  *
  * Ownership: a handle returned by *_create, *_alloc, *_wrap or *_view belongs to the caller, who
  * gives it back with *_release. Releasing a context releases nothing else: release what was made
@@ -206,7 +206,7 @@ typedef struct frt_exec_v1 {
    * callback that fails or throws leaves the stream usable and the table as it was.  [setup] */
   frt_status (*graph_capture)(frt_graph graph, frt_shape_key key, frt_record_fn record, void* user,
                               frt_error* error);
-  /* Submits the variant. FRT_ERR_NO_VARIANT if the key is missing; never a silent no-op.  [hot] */
+  /* Submits the variant, or returns FRT_ERR_NO_VARIANT.  [hot]; in an eager context [driver] */
   frt_status (*graph_replay)(frt_graph graph, frt_shape_key key, frt_stream stream);
   uint32_t (*graph_has_variant)(frt_graph graph, frt_shape_key key); /* [hot] */
   frt_status (*graph_evict)(frt_graph graph, frt_shape_key key);     /* waits  [setup] */

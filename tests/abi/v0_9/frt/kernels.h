@@ -18,8 +18,10 @@
  * Every launch refuses with FRT_ERR_INVALID_ARGUMENT: a NULL pointer that the comment of its member
  * does not allow; rows below 0, or below 1 where the operator's header says "at least 1"; another
  * size below 1, or below what its comment allows ("0: ..."); memory that is not aligned to its
- * elements; a stride in bytes that is not a
- * multiple of the element's size (4 for f32 and int32); a stride that is shorter than its row.
+ * elements; a stride in bytes that is not a multiple of the element's size (4 for f32 and int32); a
+ * stride that is shorter than its row, or than what a slot has; a shape of 2^61 bytes or more; and
+ * what the operator's header rules out. frt/operator_checks.hpp checks all of this, for each
+ * operator of frt/ops/. Members that the other arguments leave without a use are not checked.
  */
 #ifndef FRT_KERNELS_H_
 #define FRT_KERNELS_H_
@@ -58,6 +60,8 @@ FRT_EXTERN_C_BEGIN
  *   int4, symmetric   U4       F16      NONE  1     128   MIDPOINT_ZERO compressed-tensors, GPTQ
  *   int4 with zeros   U4       F16      U4    1     128   0             AWQ, GPTQ
  *   int4 with floats  U4       F16      F16   1     64    0             HQQ
+ *
+ * Scales of NVFP4 are finite and not negative: products of FP4 by FP4 in hardware read no sign.
  *
  * AWQ and GPTQ store the transposed matrix in words of eight values, AWQ's in the order 0 2 4 6 1 3
  * 5 7, GPTQ's zeros less one: who loads them repacks them. A format whose scales lie between its

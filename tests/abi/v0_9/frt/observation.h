@@ -36,12 +36,12 @@ FRT_EXTERN_C_BEGIN
 
 /* One array in host memory, row-major and packed; frozen. Borrowed for the call. */
 typedef struct frt_array {
-  const char* name; /* as the client names it; nested maps joined by '/': "images/cam_high"; never
-                     * NULL */
-  const void* data; /* NULL only where a size of the shape is 0 */
-  frt_dtype dtype;  /* f32, f64, f16, u8, i8 .. i64, bool */
-  uint32_t rank;    /* 0: a scalar */
-  int64_t shape[FRT_ARRAY_MAX_RANK]; /* 0 or more; what stands behind `rank` is not read */
+  /* As the client names it; nested maps joined by '/': "images/cam_high". Never NULL. */
+  const char* name;
+  const void* data;                  /* NULL only where a size of the shape is 0 */
+  frt_dtype dtype;                   /* f32, f64, f16, u8, i8 .. i64, bool */
+  uint32_t rank;                     /* 0: a scalar */
+  int64_t shape[FRT_ARRAY_MAX_RANK]; /* 0 or more; the first `rank` are read */
 } frt_array;
 FRT_ASSERT_LAYOUT(frt_array, 88, shape, 24);
 
@@ -53,8 +53,8 @@ typedef struct frt_observation {
   /* [array_count]: images, state; "noise" (horizon, action_dim) if given. NULL only where
    * array_count is 0. */
   const frt_array* arrays;
-  /* The instruction, or its ids; not both. Both NULL: the instruction of before, at first the
-   * checkpoint's default. "" is an instruction without words. */
+  /* The instruction, or its ids; not both. Both NULL: the checkpoint's default instruction,
+   * whatever came before; FRT_ERR_NOT_FOUND without one. "" is an instruction without words. */
   const char* prompt;
   const int32_t* prompt_tokens; /* NULL where prompt_token_count is 0, and only there */
   uint32_t prompt_token_count;

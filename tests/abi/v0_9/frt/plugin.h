@@ -2,14 +2,14 @@
 /*
  * frt/plugin.h - how a plugin presents itself: its card, its descriptor, and what the host gives.
  *
- * A plugin is one shared object. It exports ONE symbol, the data symbol `frt_plugin_v1`, and
+ * A plugin is one shared object. It exports ONE symbol, the data symbol FRT_PLUGIN_SYMBOL, and
  * imports none from the host: everything it may use arrives as function tables.
  *
  * The card is a TOML text in the ELF section `.frt.card`. The host reads it WITHOUT loading the
  * file and refuses from it alone: a wrong plugin never runs a single instruction. Keys:
  *
  *     id       = "acme.fast"         # required; equal to the descriptor's id
- *     kind     = "backend"           # required; "backend" | "model"
+ *     kind     = "backend"           # required; "backend" | "model" | "environment"
  *     abi      = "0.9"               # required; the FRT_ABI_MAJOR.MINOR it was built with
  *     version  = "0.3.1"             # required
  *     targets  = ["sm_90"]           # device architectures with machine code, as devices name them
@@ -63,7 +63,7 @@ typedef struct frt_plugin_s* frt_plugin;
 
 #define FRT_PLUGIN_BACKEND 1u
 #define FRT_PLUGIN_MODEL 2u
-
+#define FRT_PLUGIN_ENVIRONMENT 3u
 /* Sanitizers a plugin was built with; a host of another kind refuses it by name. */
 #define FRT_SANITIZER_NONE 0u
 #define FRT_SANITIZER_ADDRESS 1u

@@ -29,8 +29,8 @@ typedef struct frt_page_table {
   const int32_t* table; /* device (slots, slot_pages); NULL: no pages. An entry of -1 is no page:
                            rows there are not stored, and must not be read */
   int64_t stride;       /* bytes from page to page, of keys and of values */
-  int32_t slot_pages;
-  int32_t rows; /* of a page, a power of two, at least FRT_PAGE_ROWS_LEAST */
+  int32_t slot_pages;   /* pages of a slot; slot_pages * rows >= max_rows */
+  int32_t rows;         /* of a page, a power of two, at least FRT_PAGE_ROWS_LEAST */
 } frt_page_table;
 FRT_ASSERT_LAYOUT(frt_page_table, 24, rows, 20);
 
@@ -46,20 +46,20 @@ typedef struct frt_attention_append_args {
   frt_dtype kv_dtype; /* of keys and values: f32, bf16, f8_e4m3 */
   float epsilon;
   frt_sequences sequences;
-  int32_t heads, kv_heads, head_dim;
-  int32_t rotary_dim;     /* even, <= head_dim; 0: no rope */
-  const void* q;          /* row r, head h at q + r * q_row_stride + h * q_head_stride */
-  int64_t q_row_stride;   /* elements */
-  int64_t q_head_stride;  /* elements */
-  const void* k;          /* (count * rows, kv_heads, head_dim) */
-  const void* v;          /* (count * rows, kv_heads, head_dim) */
-  const float* q_norm;    /* (head_dim) or NULL */
-  const float* k_norm;    /* (head_dim) or NULL */
-  const float* inv_freq;  /* (rotary_dim / 2), device */
-  float rope_scale;       /* 1 unless the rope type says otherwise */
-  float k_scale, v_scale; /* f8_e4m3: stored value = value / scale; 1 otherwise */
-  int32_t max_rows;       /* positions a slot has room for */
-  void* keys;             /* slot 0 or page 0, position 0 */
+  int32_t heads, kv_heads, head_dim; /* heads % kv_heads == 0 */
+  int32_t rotary_dim;                /* even, <= head_dim; 0: no rope */
+  const void* q;                     /* row r, head h at q + r * q_row_stride + h * q_head_stride */
+  int64_t q_row_stride;              /* elements */
+  int64_t q_head_stride;             /* elements */
+  const void* k;                     /* (count * rows, kv_heads, head_dim) */
+  const void* v;                     /* (count * rows, kv_heads, head_dim) */
+  const float* q_norm;               /* (head_dim) or NULL */
+  const float* k_norm;               /* (head_dim) or NULL */
+  const float* inv_freq;             /* (rotary_dim / 2), device; NULL: rotary_dim is 0 */
+  float rope_scale;                  /* 1 unless the rope type says otherwise */
+  float k_scale, v_scale;            /* f8_e4m3: stored value = value / scale, > 0; 1 otherwise */
+  int32_t max_rows;                  /* positions a slot has room for */
+  void* keys;                        /* slot 0 or page 0, position 0 */
   void* values;
   int64_t slot_stride; /* bytes, of keys and of values; ignored with pages */
   void* q_out;         /* (count * rows, heads, head_dim) */
@@ -75,13 +75,13 @@ typedef struct frt_attention_args {
   frt_dtype kv_dtype; /* f32, bf16, f8_e4m3 */
   float scale;
   frt_sequences sequences;
-  int32_t heads, kv_heads, head_dim;
+  int32_t heads, kv_heads, head_dim; /* heads % kv_heads == 0 */
   int32_t max_rows;
   const void* q; /* (count * rows, heads, head_dim) */
   const void* keys;
   const void* values;
-  int64_t slot_stride; /* bytes; ignored with pages */
-  float k_scale, v_scale;
+  int64_t slot_stride;      /* bytes; ignored with pages */
+  float k_scale, v_scale;   /* f8_e4m3: > 0 */
   const void* gate;         /* row r, head h at gate + r * gate_row_stride + h * gate_head_stride;
                                NULL: none */
   int64_t gate_row_stride;  /* elements */

@@ -14,7 +14,7 @@ typedef struct frt_checksum_args {
   uint32_t struct_size;
   uint32_t reserved;
   const void* x;  /* aligned to 8 bytes */
-  uint64_t bytes; /* a multiple of 8 */
+  uint64_t bytes; /* a multiple of 8; 0: y = 0 */
   uint64_t* y;    /* (1) */
 } frt_checksum_args;
 FRT_ASSERT_LAYOUT(frt_checksum_args, 32, y, 24);

@@ -48,10 +48,10 @@ typedef struct frt_dense_args {
   const float* bias;        /* (outputs), or NULL */
   frt_modulation gate;      /* width = outputs; rows NULL: none */
   const float* addend;      /* (addend_rows, outputs), or NULL: e.g. positions of patches */
-  int32_t addend_rows;
-  float x_scale;    /* of x in f8_e4m3; 0 otherwise */
-  void* y;          /* (rows, y_stride) */
-  int64_t y_stride; /* elements, >= outputs */
+  int32_t addend_rows;      /* with addend: at least 1 */
+  float x_scale;            /* of x in f8_e4m3; 0 otherwise */
+  void* y;                  /* (rows, y_stride) */
+  int64_t y_stride;         /* elements, >= outputs */
 } frt_dense_args;
 FRT_ASSERT_LAYOUT(frt_dense_args, 184, y_stride, 176);
 

@@ -23,15 +23,15 @@ FRT_EXTERN_C_BEGIN
 #define FRT_OP_ROPE "frt.rope/1"
 typedef struct frt_rope_args {
   uint32_t struct_size;
-  frt_dtype dtype; /* of q and k: f32, bf16 */
-  int32_t count;   /* sequences, at least 1 */
-  int32_t rows;    /* per sequence, at least 1 */
-  int32_t heads, kv_heads;
-  int32_t head_dim; /* even */
-  int32_t sequences_per_base;
-  const int32_t* base; /* (count / sequences_per_base) device, or NULL: 0 */
-  const float* table;  /* (positions, head_dim) */
-  int32_t positions;   /* rows of the table */
+  frt_dtype dtype;            /* of q and k: f32, bf16 */
+  int32_t count;              /* sequences, at least 1; count * rows < 2^31 */
+  int32_t rows;               /* per sequence, at least 1 */
+  int32_t heads, kv_heads;    /* heads: of q */
+  int32_t head_dim;           /* even */
+  int32_t sequences_per_base; /* with base: divides count */
+  const int32_t* base;        /* (count / sequences_per_base) device, or NULL: 0 */
+  const float* table;         /* (positions, head_dim) */
+  int32_t positions;          /* rows of the table */
   uint32_t reserved;
   void* q;          /* (count * rows, heads, head_dim), rows q_stride elements apart; NULL: none */
   int64_t q_stride; /* elements */
@@ -60,17 +60,17 @@ typedef struct frt_dense_attention_args {
   uint32_t struct_size;
   frt_dtype dtype; /* of q, k, v, the context and y: f32, bf16 */
   float scale;
-  int32_t count; /* sequences, at least 1 */
-  int32_t rows;  /* per sequence, at least 1 */
-  int32_t heads, kv_heads, head_dim;
-  const int32_t* length; /* (count) device, 0 .. rows; NULL: all rows */
-  const void* q;         /* row r of all, head h at q + r * q_stride + h * head_dim */
-  int64_t q_stride;      /* elements */
-  const void* k;         /* row r of all, head h at k + r * kv_stride + h * head_dim */
+  int32_t count;                     /* sequences, at least 1; count * rows < 2^31 */
+  int32_t rows;                      /* per sequence, at least 1 */
+  int32_t heads, kv_heads, head_dim; /* heads % kv_heads == 0 */
+  const int32_t* length;             /* (count) device, 0 .. rows; NULL: all rows */
+  const void* q;                     /* row r of all, head h at q + r * q_stride + h * head_dim */
+  int64_t q_stride;                  /* elements */
+  const void* k;                     /* row r of all, head h at k + r * kv_stride + h * head_dim */
   const void* v;
   int64_t kv_stride;    /* elements */
-  int32_t context_rows; /* room per context; 0: there is none */
-  int32_t sequences_per_context;
+  int32_t context_rows; /* room per context; 0: there is none, and the next five are not read */
+  int32_t sequences_per_context; /* divides count */
   const int32_t* context_length; /* (count / sequences_per_context) device, 0 .. context_rows */
   const void* context_k; /* row p of context c at + (c * context_rows + p) * context_stride */
   const void* context_v;

@@ -44,7 +44,7 @@ typedef struct frt_convert_args {
   frt_dtype y_dtype;
   int32_t rows;
   int32_t width;
-  float factor;             /* in f32, before the conversion; 0: 1 */
+  float factor;             /* finite; in f32, before the conversion; 0: 1 */
   const int32_t* row_count; /* (1) device, or NULL */
   const void* x;            /* (rows, x_stride) */
   int64_t x_stride;         /* elements */
@@ -65,7 +65,7 @@ typedef struct frt_fill_uniform_args {
   frt_dtype dtype;
   float low, high;
   uint64_t seed;
-  uint64_t count; /* elements; even for f4_e2m1 */
+  uint64_t count; /* elements; even for f4_e2m1; 0: none, and y may be NULL */
   void* y;        /* (count) */
 } frt_fill_uniform_args;
 FRT_ASSERT_LAYOUT(frt_fill_uniform_args, 40, y, 32);

@@ -88,7 +88,8 @@ FRT_ASSERT_LAYOUT(frt_flow_update_args, 96, x, 88);
 
 /* The end of a step and the begin of the next: output.v, update, and, if next.h is not NULL,
  * next.h = input of the new x (which may be the memory of output.h). output.v = update.v and
- * next.x = update.x. Composition: flow_output, flow_update, flow_input. */
+ * next.x = update.x; all have one dim; output.rows = branches * samples * horizon of the update,
+ * and next.rows = samples * horizon. Composition: flow_output, flow_update, flow_input. */
 #define FRT_OP_FLOW_STEP "frt.flow_step/1"
 typedef struct frt_flow_step_args {
   uint32_t struct_size;

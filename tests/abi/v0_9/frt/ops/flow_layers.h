@@ -58,11 +58,11 @@ typedef struct frt_flow_layers_args {
   frt_dtype x_dtype; /* f32, bf16 */
   frt_dtype dtype;   /* of contexts and working memory: f32, bf16 */
   int32_t layer_count;
-  int32_t count; /* sequences */
+  int32_t count; /* sequences; count * rows < 2^31 */
   int32_t rows;  /* per sequence, at least 1 */
   int32_t width;
   int32_t hidden;
-  int32_t heads, kv_heads;
+  int32_t heads, kv_heads;       /* heads % kv_heads == 0 */
   int32_t head_dim;              /* even */
   float epsilon;                 /* of the norms */
   float scale;                   /* of q K^T */

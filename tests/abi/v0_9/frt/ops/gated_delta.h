@@ -67,7 +67,8 @@ typedef struct frt_gated_delta_args {
 FRT_ASSERT_LAYOUT(frt_gated_delta_args, 128, o, 120);
 
 /* All of it: u, z, a, b to y. Composition: causal_conv into c, gated_delta into o, gated_rms_norm
- * into y. */
+ * into y. conv and delta have one dtype and the same sequences; conv.channels are the columns of
+ * delta.c. */
 #define FRT_OP_GATED_DELTA_BLOCK "frt.gated_delta_block/1"
 typedef struct frt_gated_delta_block_args {
   uint32_t struct_size;
@@ -101,8 +102,9 @@ typedef struct frt_gated_delta_commit_args {
   uint32_t struct_size;
   int32_t layer_count; /* > 0 */
   /* What all layers share. Their u, a, b, conv_weight, decay, dt_bias, window and state are those
-   * of each layer, and ignored here; conv.c = delta.c and delta.o are working memory. Nothing is
-   * kept; sequences.rows <= FRT_DELTA_KEEP_ROWS. */
+   * of each layer, and ignored here; conv.c = delta.c and delta.o are working memory. conv and
+   * delta fit together as in gated_delta_block. Nothing is kept; sequences.rows <=
+   * FRT_DELTA_KEEP_ROWS. */
   frt_causal_conv_args conv;
   frt_gated_delta_args delta;
   const frt_gated_delta_layer* layers; /* (layer_count) host memory, read by the call */

@@ -62,7 +62,7 @@ typedef struct frt_norm_linears_args {
   float epsilon;
   const int32_t* row_count;     /* (1) device, or NULL */
   void* residual;               /* (rows, inputs) or NULL */
-  const void* delta;            /* (rows, inputs) or NULL */
+  const void* delta;            /* (rows, inputs) or NULL; NULL with residual NULL */
   const float* norm_weight;     /* (inputs) or NULL with residual NULL */
   void* x;                      /* (rows, inputs); always written when residual is given */
   const frt_linear_part* parts; /* (part_count), host memory, read during the call */
@@ -81,7 +81,7 @@ typedef struct frt_norm_gate_up_args {
   uint32_t reserved;
   const int32_t* row_count; /* (1) device, or NULL */
   void* residual;           /* (rows, inputs) or NULL */
-  const void* delta;        /* (rows, inputs) or NULL */
+  const void* delta;        /* (rows, inputs) or NULL; NULL with residual NULL */
   const float* norm_weight; /* (inputs) or NULL with residual NULL */
   void* x;                  /* (rows, inputs); always written when residual is given */
   frt_weight gate_weight;   /* (width, inputs) */

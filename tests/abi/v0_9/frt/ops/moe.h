@@ -10,7 +10,8 @@ FRT_EXTERN_C_BEGIN
 
 /* The same matrix of every expert; frozen. Expert e: data + e * data_stride, scale + e *
  * scale_stride, zero + e * zero_stride, global scale global_scales[e] (instead of
- * expert.global_scale) if not NULL. */
+ * expert.global_scale) if not NULL. A stride is at least the bytes of one expert; that of what the
+ * format has not is not read. */
 typedef struct frt_expert_weight {
   frt_weight expert;          /* of expert 0 */
   int64_t data_stride;        /* bytes */
@@ -27,7 +28,7 @@ typedef struct frt_moe_route_args {
   uint32_t struct_size;
   int32_t rows;
   int32_t experts;
-  int32_t experts_per_token; /* 1 .. experts */
+  int32_t experts_per_token; /* 1 .. experts; rows * experts_per_token < 2^31 */
   uint32_t normalise;
   uint32_t reserved;
   const int32_t* row_count; /* (1) device, or NULL */
@@ -45,7 +46,7 @@ typedef struct frt_moe_experts_args {
   frt_dtype dtype; /* of x and y: f32, bf16 */
   int32_t rows;
   int32_t experts;
-  int32_t experts_per_token;
+  int32_t experts_per_token; /* as in moe_route */
   uint32_t reserved;
   const int32_t* row_count; /* (1) device, or NULL */
   const void* x;            /* (rows, inputs) */
@@ -83,13 +84,13 @@ typedef struct frt_moe_block_args {
   frt_dtype dtype;          /* of delta, x, y: f32, bf16 */
   int32_t rows;
   int32_t experts;
-  int32_t experts_per_token;
+  int32_t experts_per_token; /* as in moe_route */
   uint32_t normalise;
   float epsilon;
   const int32_t* row_count; /* (1) device, or NULL */
   void* residual;           /* (rows, inputs) or NULL */
-  const void* delta;        /* (rows, inputs) or NULL */
-  const float* norm_weight; /* (inputs) or NULL */
+  const void* delta;        /* (rows, inputs) or NULL; NULL with residual NULL */
+  const float* norm_weight; /* (inputs) or NULL with residual NULL */
   void* x;                  /* (rows, inputs); always written when residual is given */
   frt_weight router;        /* (experts, inputs) */
   frt_expert_weight gate, up, down;

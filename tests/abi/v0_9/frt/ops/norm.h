@@ -44,7 +44,7 @@ typedef struct frt_add_rms_norm_args {
   const int32_t* row_count; /* (1) device, or NULL */
   void* residual;           /* (rows, width), read and written */
   const void* delta;        /* (rows, width) or NULL */
-  const float* weight;      /* (width) */
+  const float* weight;      /* (width), or NULL with y NULL */
   void* y;                  /* (rows, width) or NULL */
 } frt_add_rms_norm_args;
 FRT_ASSERT_LAYOUT(frt_add_rms_norm_args, 64, y, 56);

@@ -24,7 +24,7 @@ typedef struct frt_pack_views_args {
   int32_t slots; /* that the graph has room for, 1 .. views */
   int32_t rows_per_view;
   int32_t branches;           /* of guidance */
-  int32_t text_rows;          /* room for text; may be 0 */
+  int32_t text_rows;          /* room for text, may be 0; with slots * rows_per_view < 2^31 */
   const int32_t* mask;        /* (views) */
   const int32_t* text_length; /* (branches) */
   int32_t* view;              /* (slots) */
@@ -43,8 +43,8 @@ typedef struct frt_patches_args {
   uint32_t struct_size;
   frt_dtype pixel_dtype; /* u8, f32 */
   frt_dtype dtype;       /* of x: f32, bf16 */
-  int32_t slots;
-  int32_t views; /* images there are; an index outside counts as -1 */
+  int32_t slots;         /* slots * grid_h * grid_w < 2^31 */
+  int32_t views;         /* images there are; an index outside counts as -1 */
   int32_t height, width, channels;
   int32_t patch; /* divides height and width */
   float scale, offset;
@@ -57,7 +57,8 @@ typedef struct frt_patches_args {
 FRT_ASSERT_LAYOUT(frt_patches_args, 80, x_stride, 72);
 
 /* The embedding of patches: patches into product.x, then the product (its addend holds bias and
- * positions; weight.cols = patches.x_stride, zero columns behind). Composition: both. */
+ * positions; weight.cols = patches.x_stride, zero columns behind; x_dtype = patches.dtype).
+ * Composition: both. */
 #define FRT_OP_PATCH_EMBED "frt.patch_embed/1"
 typedef struct frt_patch_embed_args {
   uint32_t struct_size;
@@ -81,10 +82,10 @@ typedef struct frt_embed_rows_args {
   const int32_t* first; /* (1) device */
   const int32_t* count; /* (branches) device */
   const int32_t* ids;   /* (branches, ids_stride) device */
-  int64_t ids_stride;
-  frt_weight table; /* (vocabulary, width): f32, bf16 */
-  void* y;          /* (branches * y_rows, y_stride) */
-  int64_t y_stride; /* elements, >= width */
+  int64_t ids_stride;   /* elements, >= text_rows */
+  frt_weight table;     /* (vocabulary, width): f32, bf16 */
+  void* y;              /* (branches * y_rows, y_stride) */
+  int64_t y_stride;     /* elements, >= width */
 } frt_embed_rows_args;
 FRT_ASSERT_LAYOUT(frt_embed_rows_args, 136, y_stride, 128);
 

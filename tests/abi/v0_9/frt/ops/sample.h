@@ -111,7 +111,7 @@ typedef struct frt_sample_args {
   const frt_logit_bias* bias; /* (count, bias_stride): all rows of sequence b have the first
                                  params[b].bias_count, at most bias_stride, each id once (what an
                                  id that is there twice gets is not defined). NULL: none */
-  int64_t bias_stride;        /* elements */
+  int64_t bias_stride;        /* elements, at least 1 */
 } frt_sample_args;
 FRT_ASSERT_LAYOUT(frt_sample_args, 152, bias_stride, 144);
 

@@ -22,7 +22,7 @@ FRT_EXTERN_C_BEGIN
 
 /* Frozen. The pointers are device memory. */
 typedef struct frt_sequences {
-  int32_t count;           /* sequences, > 0 */
+  int32_t count;           /* sequences, > 0; count * rows < 2^31 */
   int32_t rows;            /* rows per sequence, > 0 */
   const int32_t* slot;     /* (count) slot of the state arena; distinct among active sequences */
   const int32_t* position; /* (count) position of row 0 of the sequence, >= 0 */

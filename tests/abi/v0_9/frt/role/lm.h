@@ -51,7 +51,7 @@ FRT_EXTERN_C_BEGIN
 
 /* Limits and handles, constant for the life of the model. The caller sets struct_size. Buffers and
  * graphs are borrowed. Optional: `mask` (NULL: the model takes none), `logits` (NULL: a host cannot
- * ask for them), `draft` and what stands under "drafts" and "bias". */
+ * ask for them), `draft`, and the members of the blocks "Drafts" and "Bias". */
 typedef struct frt_lm_info {
   uint32_t struct_size;
   uint32_t vocabulary;  /* logits per row */
@@ -101,8 +101,8 @@ typedef struct frt_lm_info {
                             accepted; -1: none. NULL where stop_capacity is 0 */
   frt_buffer accepted;   /* i32 (max_batch): drafts that verify accepted */
   uint32_t max_rows;     /* entries * rows of one verify replay, at most */
-  uint32_t
-      stop_capacity; /* ids of an entry of `stops`. A request with more of them is not drafted */
+  /* Ids of an entry of `stops`. A request with more of them is not drafted. */
+  uint32_t stop_capacity;
 
   /* Bias. Input, device space; NULL and 0: the model takes none. */
   frt_buffer bias;        /* frt_logit_bias (max_batch, bias_capacity); used where sampling says;

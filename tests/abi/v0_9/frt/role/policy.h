@@ -125,9 +125,9 @@ typedef struct frt_policy_previous {
   float guidance_cap;         /* GUIDED only; 0: 10 */
   uint32_t rows;              /* of `actions`, at most the horizon; the rest counts as zeros */
   uint32_t reserved;
-  const float*
-      actions; /* (rows, action_dim), host memory: what is left of the chunk before, in the
-                  network's space, from the row that is executed now; NULL where rows is 0 */
+  /* (rows, action_dim), host memory: what is left of the chunk before, in the network's space, from
+   * the row that is executed now. NULL where rows is 0. */
+  const float* actions;
 } frt_policy_previous;
 FRT_ASSERT_LAYOUT(frt_policy_previous, 40, actions, 32);
 
