@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // attention.hpp - the variants of attention on this backend, and which arguments each supports.
-// attention.cpp has the tables. What runs depends on types, shapes and `rows` only, never on what is
-// in the batch.
+// attention.cpp has the tables. What runs depends on types, shapes and `rows` only, never on what
+// is in the batch.
 #pragma once
 
 #include <frt/ops/attention.h>
