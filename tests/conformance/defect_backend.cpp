@@ -69,7 +69,7 @@ const std::map<std::string, Defect>& operator_defects() {
          int32_t& rows = as<frt_embed_args>(a).table.rows;
          if (rows > 1) --rows;
        }},
-      {FRT_OP_SELECT_TOKENS, [](void* a) { as<frt_select_tokens_args>(a).sequences.rows = 1; }},
+      {FRT_OP_SELECT_TOKENS, [](void* a) { ++as<frt_select_tokens_args>(a).ids_out; }},
       {FRT_OP_LAST_ROWS, [](void* a) { as<frt_last_rows_args>(a).sequences.rows = 1; }},
       {FRT_OP_LAG_ROWS, [](void* a) { as<frt_lag_rows_args>(a).sequences.rows = 1; }},
       {FRT_OP_STORE_ROWS, [](void* a) { as<frt_store_rows_args>(a).sequences.rows = 1; }},

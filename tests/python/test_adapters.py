@@ -84,8 +84,8 @@ class Chunks(LinearPolicyTest):
         for environment, prompt in enumerate(("one", "other")):
             episodes.chunk(self.zero, environment=environment, keep=True, prompt=prompt)
         for _ in range(2):
-            self.assertEqual(self.rows(episodes.chunk(self.zero, environment=0, keep=True)), one)
-            self.assertEqual(self.rows(episodes.chunk(self.zero, environment=1, keep=True)), other)
+            self.assertEqual(self.rows(episodes.chunk(self.zero, environment=0, keep=True, prompt="one")), one)
+            self.assertEqual(self.rows(episodes.chunk(self.zero, environment=1, keep=True, prompt="other")), other)
 
     def test_an_episode_begins_as_the_first_one_did(self):
         one = self.chunk("one")

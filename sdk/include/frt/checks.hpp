@@ -174,8 +174,9 @@ class Checks {
   }
   std::string where() const {
     if (!outer_) return std::string(name_) + ": ";
-    return outer_->where() + name_ +
-           (index_ == kNoIndex ? "" : "[" + std::to_string(index_) + "]") + ".";
+    std::string path = outer_->where().append(name_);
+    if (index_ != kNoIndex) path.append("[").append(std::to_string(index_)).append("]");
+    return path.append(".");
   }
   void memory(std::string_view argument, const void* data, int64_t bits, int64_t alignment,
               std::initializer_list<int64_t> shape) const {

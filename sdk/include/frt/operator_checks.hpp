@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// frt/operator_checks.hpp - the checks of all operators of frt/ops. What frt/ops/NAME.h states of
-// its arguments, frt/ops/checks/NAME.hpp checks, the same for every backend, in a function for each
-// operator:
+// frt/operator_checks.hpp - the checks of all operators of frt/ops. What a header there states of
+// its arguments, the header of the same name in frt/ops/checks checks, the same for every backend,
+// in a function for each operator:
 //
 //   check_rms_norm(Checks(FRT_OP_RMS_NORM), args);
 //   check_linear(Checks(FRT_OP_LINEAR), args, formats);  // formats: frt_kernel_desc::weights

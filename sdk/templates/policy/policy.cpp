@@ -212,9 +212,11 @@ void Policy::upload(const Inputs& inputs, frt_stream stream) {
   uploaded_.sync();  // the staging memory is free again
   uint64_t at = 0;
   const auto put = [&](const auto& values, const frt::Buffer& target) {
-    std::memcpy(staging_.pointer<std::byte>() + at, values.data(), target.bytes());
-    context_.checked(context_.table().buffer_copy(target, 0, staging_, at, target.bytes(), stream),
-                     "upload");
+    if (!values.empty()) {
+      std::memcpy(staging_.pointer<std::byte>() + at, values.data(), target.bytes());
+      context_.checked(
+          context_.table().buffer_copy(target, 0, staging_, at, target.bytes(), stream), "upload");
+    }
     at += target.bytes();
   };
   put(inputs.image, image_);

@@ -46,8 +46,8 @@ class Policy {
   const frt_policy_info& role() const { return role_; }
   const frt_observation_info& observation_info() const { return observation_info_; }
 
-  // Checked values into the buffers, in order on `stream`. Waits for the upload before this one.
-  // [driver]
+  // Checked values into the buffers, in order on `stream`; what is empty stays as it was. Waits for
+  // the upload before this one.  [driver]
   struct Inputs {
     std::vector<float> image;   // (side, side, 3), -1 .. 1
     std::vector<float> state;   // (2)

@@ -731,7 +731,7 @@ TEST_CASE("an observation that cannot be is refused, and what was there stays") 
   CHECK(status_of(bad) == FRT_ERR_INVALID_ARGUMENT);
   bad = good;
   bad.dtype = 99;
-  CHECK(status_of(bad) == FRT_ERR_INVALID_ARGUMENT);
+  CHECK(status_of(bad) == FRT_ERR_UNSUPPORTED);
   CHECK(status_of(good, 0) == FRT_ERR_INVALID_ARGUMENT);
   bad = good;
   bad.shape[0] = 2;

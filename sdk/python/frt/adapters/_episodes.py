@@ -29,7 +29,7 @@ class Episodes:
               steps: int = 0, guidance: Strengths | None = None, **more: Any) -> Any:
         """A chunk of actions, (horizon, action_dim) f64. `keep`: other environments follow before this one's next chunk.
         `seed`: takes the place of the next noise. `steps`, `guidance`: of this chunk alone. `more`: as of Policy.observe; no
-        prompt: the one before."""
+        prompt: the checkpoint's own."""
         policy = self._policy
         if self._at != environment and self._start is not None:
             policy.restore(self._kept.get(environment, self._start))

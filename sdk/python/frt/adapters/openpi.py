@@ -103,8 +103,8 @@ class OpenpiPolicy(_Base):
             prompt = np.asarray(prompt).item() if not isinstance(prompt, str) else prompt
             if not isinstance(prompt, str):
                 raise TypeError(f"'prompt' is {type(prompt).__name__}, not text")
-        prompt = prompt or self._default_prompt
-        return {"prompt": prompt} if prompt else {}
+            return {"prompt": prompt}
+        return {"prompt": self._default_prompt} if self._default_prompt else {}
 
 
 def _flat(tree: Mapping[str, Any], parent: str = "") -> dict[str, Any]:
