@@ -88,12 +88,12 @@ class Chunks(LinearPolicyTest):
             self.assertEqual(self.rows(episodes.chunk(self.zero, environment=1, keep=True, prompt="other")), other)
 
     def test_an_episode_begins_as_the_first_one_did(self):
-        one = self.chunk("one")
         episodes = Episodes(self.policy)
-        episodes.chunk(self.zero, prompt="one")
-        episodes.chunk(self.zero, prompt="other")
+        first = self.rows(episodes.chunk(self.zero))
+        self.assertEqual(first, self.chunk(""))  # the checkpoint's own instruction
+        self.assertNotEqual(self.rows(episodes.chunk(self.zero, prompt="other")), first)
         episodes.reset()
-        self.assertEqual(self.rows(episodes.chunk(self.zero)), one)
+        self.assertEqual(self.rows(episodes.chunk(self.zero)), first)
 
     def test_an_observation_that_is_refused_changes_nothing(self):
         episodes = Episodes(self.policy)
@@ -101,7 +101,7 @@ class Chunks(LinearPolicyTest):
         episodes.chunk(self.zero, environment=1, keep=True, prompt="other")
         with self.assertRaisesRegex(Exception, "observation/state"):
             episodes.chunk(self.observation([1.0]), environment=0, keep=True)
-        self.assertEqual(self.rows(episodes.chunk(self.zero, environment=0)), self.chunk("one"))
+        self.assertEqual(self.rows(episodes.chunk(self.zero, environment=0, prompt="one")), self.chunk("one"))
 
     def test_guidance_of_a_policy_without_it_is_refused(self):
         with self.assertRaisesRegex(Exception, "guidance"):
