@@ -7,7 +7,8 @@
     policy.infer({"observation/image": image, "observation/state": state, "prompt": "pick up the cup"})["actions"]
 
 openpi's server, ActionChunkBroker and PolicyAgent take it; it is an openpi_client BasePolicy where openpi-client is
-installed. Requests mean what they mean to `frt-host serve` (share/doc/frt-runtime/robot/PROTOCOL.md), to the bit."""
+installed. It reads requests as `frt-host serve` does (share/doc/frt-runtime/robot/PROTOCOL.md). Its answers are equal,
+bit for bit."""
 from __future__ import annotations
 
 import time

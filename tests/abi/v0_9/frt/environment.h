@@ -15,9 +15,8 @@
  * The observation is what policies take (frt/observation.h). An environment names its arrays as it
  * likes: a host gives an array to a policy under the name that the policy reads.
  *
- * A simulation says that it is deterministic: then the same seed, task and actions make the same
- * episode, to the bit, whatever was before, and a rollout is an experiment that can be repeated. A
- * robot does not say it.
+ * A simulation says that it is deterministic. Then the same seed, task and actions give the same
+ * episode, bit for bit, whatever ran before. So a rollout can be repeated. A robot does not say it.
  *
  * An environment has no context and no device: it works in host memory. `create` and `destroy` may
  * be called from any thread, one call of the process at a time.
@@ -77,7 +76,7 @@ typedef struct frt_environment_task {
 } frt_environment_task;
 FRT_ASSERT_LAYOUT(frt_environment_task, 16, instruction, 8);
 
-/* Seed, task and actions determine an episode, to the bit. */
+/* The same seed, task and actions give the same episode, bit for bit. */
 #define FRT_ENVIRONMENT_DETERMINISTIC 1u
 
 /* Constant for the life of the environment, as is all that it points to. The caller sets
