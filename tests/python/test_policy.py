@@ -5,7 +5,8 @@ import ctypes
 import unittest
 
 import frt
-from frt._arrays import _DLTensor, View
+from frt._arrays import View
+from frt._dlpack import DLTensor
 
 from linear_policy import HORIZON, SIDE, STATE, WIDTH, LinearPolicyTest, expected
 
@@ -24,7 +25,7 @@ class Tensor:
         self.values, self.device = (ctypes.c_float * len(values))(*values), device
         self.shape = (ctypes.c_int64 * 1)(len(values))
         self.strides = (ctypes.c_int64 * 1)(*strides) if strides else None
-        self.given = _DLTensor(ctypes.addressof(self.values), device, 0, 1, 2, 32, 1, self.shape, self.strides, 0)
+        self.given = DLTensor(ctypes.addressof(self.values), device, 0, 1, 2, 32, 1, self.shape, self.strides, 0)
 
     def __dlpack_device__(self):
         return self.device, 0

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import _library as c
+from ._dlpack import DLTensor
 
 F32, F16, I8, U8, I32, U32, I64, U64, F64, I16, U16, BOOL = 1, 3, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16
 _CODES = {("f", 4): F32, ("d", 8): F64, ("e", 2): F16, ("?", 1): BOOL}
@@ -17,13 +18,6 @@ _DLPACK = {(0, 8): I8, (0, 16): I16, (0, 32): I32, (0, 64): I64, (1, 8): U8, (1,
            (2, 16): F16, (2, 32): F32, (2, 64): F64, (6, 8): BOOL}
 _HOST_DEVICES = (1, 3)  # kDLCPU, kDLCUDAHost
 _LONGEST_RANK = 8
-
-
-class _DLTensor(ctypes.Structure):
-    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
-                ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
-                ("lanes", ctypes.c_uint16), ("shape", ctypes.POINTER(ctypes.c_int64)),
-                ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64)]
 
 
 def _dtype(format: str, size: int) -> int | None:
@@ -36,7 +30,8 @@ def _dtype(format: str, size: int) -> int | None:
     return _CODES.get((format, size))
 
 
-def _packed(shape: Sequence[int], strides: Sequence[int]) -> bool:
+def packed(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Row-major, without gaps; strides in elements."""
     expected = 1
     for extent, stride in zip(reversed(shape), reversed(strides)):
         if extent != 1 and stride != expected:
@@ -97,13 +92,13 @@ class View:
         # The capsule is not consumed: its owner takes it back when it is dropped.
         get = ctypes.pythonapi.PyCapsule_GetPointer
         get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-        tensor = _DLTensor.from_address(get(capsule, b"dltensor"))
+        tensor = DLTensor.from_address(get(capsule, b"dltensor"))
         dtype = _DLPACK.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
         if dtype is None:
             raise TypeError(f"'{name}' has elements of DLPack type {tensor.code} with {tensor.bits} bits, which no "
                             "policy reads")
         shape = tuple(tensor.shape[:tensor.ndim])
-        if tensor.strides and not _packed(shape, tensor.strides[:tensor.ndim]):
+        if tensor.strides and not packed(shape, tensor.strides[:tensor.ndim]):
             raise ValueError(f"'{name}' is not packed; make it contiguous first")
         self.dtype, self.shape = dtype, shape
         self.data = (tensor.data or ctypes.addressof(_EMPTY)) + tensor.byte_offset

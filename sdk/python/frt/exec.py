@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import _dlpack, _exec_tables as tables, _library as c
+from ._arrays import packed
 from ._errors import Error, NotReady, Status, error_of
 
 DTYPES = ("", "f32", "bf16", "f16", "f8_e4m3", "f8_e5m2", "f4_e2m1", "i8", "u8", "i32", "u32", "i64", "u64", "f64",
@@ -313,7 +314,7 @@ class Buffer(_Owned):
                 "data": (self.pointer, False), "stream": None}
 
     def _require_whole(self) -> None:
-        assert self._handle
+        _ = self._handle  # it is not closed
         if _bytes(self.shape, self.dtype) > self.nbytes:
             raise BufferError(f"buffer '{self.name}' has {self.nbytes} bytes, its shape needs more")
 
@@ -535,7 +536,7 @@ class Context:
                 raise TypeError(f"DLPack type {tensor.code} of {tensor.bits} bits is not known here")
             if taken.read_only:
                 raise BufferError("the array is read-only")
-            if tensor.strides and not _packed(shape, tensor.strides[:tensor.ndim]):
+            if tensor.strides and not packed(shape, tensor.strides[:tensor.ndim]):
                 raise BufferError("the array is not packed; make it contiguous first")
         except Exception:
             taken.release()
@@ -555,7 +556,7 @@ class Context:
         if read_only:
             raise BufferError("the array is read-only")
         shape, size = tuple(found["shape"]), _BITS[_dtype(dtype)] // 8
-        if found.get("strides") and not _packed(shape, [step // size for step in found["strides"]]):
+        if found.get("strides") and not packed(shape, [step // size for step in found["strides"]]):
             raise BufferError("the array is not packed; make it contiguous first")
         return pointer, "device", shape, dtype, value
 
@@ -609,15 +610,6 @@ class Context:
                         1, sum(1 << _dtype(one) for one in set(inputs)), sum(1 << _dtype(one) for one in set(outputs)), None,
                         0, ctypes.byref(found))
         return Kernel(self._driver, name, found)
-
-
-def _packed(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    expected = 1
-    for extent, stride in zip(reversed(shape), reversed(strides)):
-        if extent != 1 and stride != expected:
-            return False
-        expected *= extent
-    return True
 
 
 def _info(driver: _Driver) -> tables.frt_context_info:
