@@ -11,25 +11,24 @@
 #include <cstdio>
 #include <cstring>
 #include <frt/error.hpp>
+#include <optional>
 #include <vector>
 
 #include "backend_device.hpp"
+#include "blas_parts.hpp"
 #include "blas_timing.hpp"
 #include "stream.hpp"
 
 namespace frt::cuda {
 namespace {
 
-constexpr int kCandidates = 8;         // of the heuristics' list, for timing
+constexpr int kCandidates = 8;         // of a list of the heuristics
 constexpr int kSamples = 7;            // per candidate; the median counts
 constexpr double kSampleMicros = 200;  // work per sample, at least one product
 constexpr double kClearlyFaster = 1.03;
-// Up to so many rows or outputs the sum over the inputs may be split, because the other alone does
-// not fill the chip. Above, every algorithm adds in the same order, so that the choice of one does
-// not change a bit of the result.
-constexpr int32_t kSplitSize = 64;
 // Inputs and outputs for timing; larger products take the heuristics' first choice.
 constexpr std::size_t kTimingBytes = std::size_t{1} << 30;
+constexpr std::size_t kComparedBytes = std::size_t{1} << 20;  // of two algorithms' results
 
 const char* name_of(cublasStatus_t status) {
   switch (status) {
@@ -73,6 +72,11 @@ int32_t rows_class(int32_t rows) {
   return static_cast<int32_t>(std::min(up, uint32_t{1} << 30));
 }
 
+// Rows of a class share their bits, too.
+int32_t parts_of(const BlasShape& shape) {
+  return blas_parts(rows_class(shape.rows), shape.outputs, shape.inputs);
+}
+
 std::string key_of(const BlasShape& shape) {
   const char* types = shape.types == BlasTypes::kBf16         ? "bf16"
                       : shape.types == BlasTypes::kFp8Block   ? "fp8-block"
@@ -80,11 +84,22 @@ std::string key_of(const BlasShape& shape) {
                                                               : "fp8-tensor";
   return std::string(types) + (shape.y_dtype == FRT_DTYPE_F32 ? "-f32" : "-bf16") +
          (shape.accumulate ? "-add" : "") + ":" + std::to_string(rows_class(shape.rows)) + "x" +
-         std::to_string(shape.outputs) + "x" + std::to_string(shape.inputs);
+         std::to_string(shape.outputs) + "x" + std::to_string(shape.inputs) + "/" +
+         std::to_string(parts_of(shape));
 }
 
-bool may_split(const BlasShape& shape) {
-  return shape.rows <= kSplitSize || shape.outputs <= kSplitSize;
+// What most have; of equally many, what comes first.
+std::optional<uint64_t> most_frequent(const std::vector<std::optional<uint64_t>>& values) {
+  std::optional<uint64_t> best;
+  std::ptrdiff_t most = 0;
+  for (const std::optional<uint64_t>& value : values) {
+    const std::ptrdiff_t count = value ? std::count(values.begin(), values.end(), value) : 0;
+    if (count > most) {
+      best = value;
+      most = count;
+    }
+  }
+  return best;
 }
 
 // While it lives, this thread may allocate, wait and load code although streams are captured: what
@@ -238,14 +253,18 @@ std::unique_ptr<Blas::Plan> Blas::describe(const BlasShape& shape) {
   return made;
 }
 
-// The heuristics' list for a shape, best guess first.
-std::vector<cublasLtMatmulAlgo_t> Blas::candidates(const Plan& plan, bool split, int most) {
+bool Blas::accepts(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm) {
+  cublasLtMatmulHeuristicResult_t result{};
+  return library_.algo_check(handle_, plan.product, plan.weight, plan.x, plan.y, plan.y, &algorithm,
+                             &result) == CUBLAS_STATUS_SUCCESS &&
+         result.workspaceSize <= kWorkspaceBytes;
+}
+
+// The heuristics' list for a shape, best guess first. `reductions`: how partial sums may be added.
+std::vector<cublasLtMatmulAlgo_t> Blas::heuristics(const Plan& plan, uint32_t reductions) {
   cublasLtMatmulPreference_t preference = nullptr;
   check(library_.preference_create(&preference), "asking for algorithms");
   const std::size_t workspace = kWorkspaceBytes;
-  // Partial sums are added in a fixed order, and in f32.
-  const uint32_t reductions =
-      split ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE : CUBLASLT_REDUCTION_SCHEME_NONE;
   const uint32_t alignment = 16;
   library_.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
                           sizeof(workspace));
@@ -260,7 +279,7 @@ std::vector<cublasLtMatmulAlgo_t> Blas::candidates(const Plan& plan, bool split,
   int count = 0;
   const cublasStatus_t status =
       library_.heuristic(handle_, plan.product, plan.weight, plan.x, plan.y, plan.y, preference,
-                         most, results.data(), &count);
+                         kCandidates, results.data(), &count);
   library_.preference_destroy(preference);
   std::vector<cublasLtMatmulAlgo_t> found;
   if (status != CUBLAS_STATUS_SUCCESS) return found;  // none for these types on this device
@@ -270,14 +289,50 @@ std::vector<cublasLtMatmulAlgo_t> Blas::candidates(const Plan& plan, bool split,
   return found;
 }
 
+// The algorithms that add in the number of parts of the shape, best guess first. Where the library
+// has none that can be split for these types, those that add in one.
+std::vector<cublasLtMatmulAlgo_t> Blas::candidates(const Plan& plan, const BlasShape& shape) {
+  constexpr uint32_t kWhole = CUBLASLT_REDUCTION_SCHEME_NONE;
+  // Partial sums are added in a fixed order, and in f32.
+  constexpr uint32_t kInOrder = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  if (!may_have_parts(rows_class(shape.rows), shape.outputs)) return heuristics(plan, kWhole);
+  std::vector<cublasLtMatmulAlgo_t> listed = heuristics(plan, kInOrder);
+  const std::vector<cublasLtMatmulAlgo_t> whole = heuristics(plan, kWhole);
+  listed.insert(listed.end(), whole.begin(), whole.end());
+  const int32_t wanted = parts_of(shape);
+  for (const int32_t parts : {wanted, 1}) {
+    std::vector<cublasLtMatmulAlgo_t> found;
+    const uint32_t reduction = parts == 1 ? kWhole : kInOrder;
+    for (cublasLtMatmulAlgo_t algorithm : listed) {
+      library_.algo_set(&algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &parts, sizeof(parts));
+      library_.algo_set(&algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &reduction,
+                        sizeof(reduction));
+      const bool known = std::any_of(found.begin(), found.end(), [&](const auto& other) {
+        return std::memcmp(&other, &algorithm, sizeof(other)) == 0;
+      });
+      if (!known && accepts(plan, algorithm)) found.push_back(algorithm);
+    }
+    if (!found.empty() || parts == 1) return found;
+  }
+  return {};
+}
+
+std::vector<cublasLtMatmulAlgo_t> Blas::algorithms(const BlasShape& shape) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const OutsideCapture outside;
+  return candidates(*describe(shape), shape);
+}
+
+void Blas::multiply(Stream& stream, const BlasShape& shape, const BlasOperands& operands,
+                    const cublasLtMatmulAlgo_t& algorithm) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const OutsideCapture outside;
+  check(describe(shape)->run(handle_, algorithm, operands, shape.accumulate, stream.native()),
+        "submitting a product");
+}
+
 // Pins an algorithm: what the file says, or the fastest, or the heuristics' first.
 void Blas::choose(Plan& plan, const BlasShape& shape) {
-  const auto accepts = [&](const cublasLtMatmulAlgo_t& algorithm) {
-    cublasLtMatmulHeuristicResult_t result{};
-    return library_.algo_check(handle_, plan.product, plan.weight, plan.x, plan.y, plan.y,
-                               &algorithm, &result) == CUBLAS_STATUS_SUCCESS &&
-           result.workspaceSize <= kWorkspaceBytes;
-  };
   const std::string key = key_of(shape);
   const BlasChoices::Choice* choice = choices_->find(key);
   if (!choice) {
@@ -290,12 +345,12 @@ void Blas::choose(Plan& plan, const BlasShape& shape) {
   if (choice) {
     static_assert(sizeof(plan.algorithm) == sizeof(choice->algorithm));
     std::memcpy(&plan.algorithm, choice->algorithm.data(), sizeof(plan.algorithm));
-    if (accepts(plan.algorithm)) {
+    if (accepts(plan, plan.algorithm)) {
       plan.usable = true;
       return;
     }
   }
-  const std::vector<cublasLtMatmulAlgo_t> found = candidates(plan, may_split(shape), 1);
+  const std::vector<cublasLtMatmulAlgo_t> found = candidates(plan, shape);
   if (found.empty()) return;
   plan.algorithm = found.front();
   plan.usable = true;
@@ -322,7 +377,7 @@ bool Blas::measure(const BlasShape& shape, BlasChoices::Choice& choice) {
   if (x_bytes + weight_bytes + y_bytes + 2 * scale_bytes > kTimingBytes) return false;
 
   const auto plan = describe(timed);
-  const std::vector<cublasLtMatmulAlgo_t> found = candidates(*plan, may_split(timed), kCandidates);
+  const std::vector<cublasLtMatmulAlgo_t> found = candidates(*plan, timed);
   if (found.empty()) return false;
   const Clock clock;
   if (!clock.good) return false;
@@ -354,6 +409,20 @@ bool Blas::measure(const BlasShape& shape, BlasChoices::Choice& choice) {
     }
     return good;
   };
+  // A hash of the head of the result, which tells: an algorithm adds in one order everywhere. None
+  // where the algorithm fails.
+  std::vector<uint64_t> head(std::min(y_bytes, kComparedBytes) / sizeof(uint64_t));
+  const auto bits_of = [&](const cublasLtMatmulAlgo_t& algorithm) -> std::optional<uint64_t> {
+    const bool good = cudaMemsetAsync(y.get(), 0, y_bytes, clock.stream) == cudaSuccess &&
+                      submit(algorithm, 1) &&
+                      cudaMemcpyAsync(head.data(), y.get(), head.size() * sizeof(uint64_t),
+                                      cudaMemcpyDeviceToHost, clock.stream) == cudaSuccess &&
+                      cudaStreamSynchronize(clock.stream) == cudaSuccess;
+    if (!good) return std::nullopt;
+    uint64_t bits = 0xcbf29ce484222325u;
+    for (const uint64_t word : head) bits = (bits ^ word) * 0x100000001b3u;
+    return bits;
+  };
   // Microseconds per product.
   const auto sample = [&](const Entry& entry) {
     cudaEventRecord(clock.start, clock.stream);
@@ -364,9 +433,13 @@ bool Blas::measure(const BlasShape& shape, BlasChoices::Choice& choice) {
     device_.check(cudaEventElapsedTime(&milliseconds, clock.start, clock.stop), "timing a product");
     return milliseconds * 1e3 / entry.repeats;
   };
+  std::vector<std::optional<uint64_t>> bits;
+  for (const cublasLtMatmulAlgo_t& algorithm : found) bits.push_back(bits_of(algorithm));
+  const std::optional<uint64_t> agreed = most_frequent(bits);
+  if (!agreed) return false;
   std::vector<Entry> entries;
   for (const cublasLtMatmulAlgo_t& algorithm : found) {
-    if (!submit(algorithm, 1)) continue;  // also loads its code
+    if (bits[static_cast<std::size_t>(&algorithm - found.data())] != agreed) continue;
     Entry entry{&algorithm, {}, 1, {}};
     for (int repeats = 1;; repeats = entry.repeats) {
       if (!entry.recording.record(clock.stream, [&] { return submit(algorithm, repeats); })) break;

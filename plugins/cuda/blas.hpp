@@ -10,9 +10,12 @@
 //
 // Timing happens at the first product of a shape, which for a model is the capture of its graphs
 // at load. It is done for rows rounded up to a power of two: prompts of any length share it.
-// Algorithms that add partial sums in the order of arrival are never taken: the same inputs give
-// the same bits. With more than 64 rows no sum is split at all, and all algorithms were seen to
-// give the same bits; so a choice made anew changes times, not results.
+//
+// A choice made anew changes times, not results: the same inputs give the same bits on every device
+// of a model with the same library. Algorithms give different bits where they split the sum over
+// the inputs in different numbers of parts, so blas_parts.hpp fixes that number for a shape, and
+// partial sums are added in a fixed order. Those that have the number still agree bit for bit but
+// for one that is slow (notes/2026-11-28-parts-of-a-sum.md); who disagrees with most is not timed.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -86,11 +89,19 @@ class Blas {
   // Submits one product. False, and nothing submitted, where the shape is not offered.  [driver]
   bool multiply(Stream& stream, const BlasShape& shape, const BlasOperands& operands);
 
+  // What the algorithm of a shape is chosen from.  [setup]
+  std::vector<cublasLtMatmulAlgo_t> algorithms(const BlasShape& shape);
+  // Submits one product by one of them.  [driver]
+  void multiply(Stream& stream, const BlasShape& shape, const BlasOperands& operands,
+                const cublasLtMatmulAlgo_t& algorithm);
+
  private:
   struct Plan;
   Plan& plan(const BlasShape& shape);
   std::unique_ptr<Plan> describe(const BlasShape& shape);
-  std::vector<cublasLtMatmulAlgo_t> candidates(const Plan& plan, bool split, int most);
+  bool accepts(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm);
+  std::vector<cublasLtMatmulAlgo_t> heuristics(const Plan& plan, uint32_t reductions);
+  std::vector<cublasLtMatmulAlgo_t> candidates(const Plan& plan, const BlasShape& shape);
   void choose(Plan& plan, const BlasShape& shape);
   bool measure(const BlasShape& shape, BlasChoices::Choice& choice);
 

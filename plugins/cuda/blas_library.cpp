@@ -79,6 +79,7 @@ BlasLibrary::BlasLibrary() {
   bind(preference_set, "cublasLtMatmulPreferenceSetAttribute");
   bind(heuristic, "cublasLtMatmulAlgoGetHeuristic");
   bind(algo_check, "cublasLtMatmulAlgoCheck");
+  bind(algo_set, "cublasLtMatmulAlgoConfigSetAttribute");
   path_ = path_of(reinterpret_cast<const void*>(create), path_);
   version_ = get_version();
   if (version_ < kOldestVersion) {

@@ -37,6 +37,7 @@ class BlasLibrary {
   decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
   decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic = nullptr;
   decltype(&cublasLtMatmulAlgoCheck) algo_check = nullptr;
+  decltype(&cublasLtMatmulAlgoConfigSetAttribute) algo_set = nullptr;
 
  private:
   std::string path_;

@@ -25,4 +25,5 @@ FRT_FAKE(cublasLtMatmulPreferenceDestroy)
 FRT_FAKE(cublasLtMatmulPreferenceSetAttribute)
 FRT_FAKE(cublasLtMatmulAlgoGetHeuristic)
 FRT_FAKE(cublasLtMatmulAlgoCheck)
+FRT_FAKE(cublasLtMatmulAlgoConfigSetAttribute)
 #pragma GCC visibility pop

@@ -11,6 +11,7 @@
 #include <random>
 #include <vector>
 
+#include "bf16_values.hpp"
 #include "cuda_device.hpp"
 #include "ops/common/fp4_numbers.hpp"
 
@@ -31,8 +32,7 @@ class Trial {
     std::normal_distribution<float> normal;
     for (int i = 0; i < shape.rows * shape.inputs; ++i) {
       const float value = std::ldexp(normal(random), static_cast<int>(random() % 12) - 6);
-      const uint32_t bits = std::bit_cast<uint32_t>(value);
-      x_.push_back(x_bf16 ? std::bit_cast<float>(bits & 0xFFFF0000u) : value);
+      x_.push_back(x_bf16 ? as_bf16(value) : value);
     }
     std::fill_n(x_.begin(), shape.inputs, 0.0f);
     x_[static_cast<std::size_t>(2 * shape.inputs + 5)] = std::numeric_limits<float>::infinity();

@@ -13,6 +13,7 @@
 #include <random>
 #include <vector>
 
+#include "bf16_values.hpp"
 #include "ops/common/fp4_fragments.hpp"
 #include "ops/common/fp4_numbers.hpp"
 #include "ops/linear/fp4_tile.hpp"
@@ -20,6 +21,7 @@
 namespace {
 
 using namespace frt::cuda;
+using frt::cuda_test::as_bf16;
 
 // ---- rounding, by looking at all numbers --------------------------------------------------------
 
@@ -105,10 +107,6 @@ void check_row(const std::vector<float>& row) {
   CHECK(found.row_scale == expected.row_scale);
   CHECK(found.scales == expected.scales);
   CHECK(found.codes == expected.codes);
-}
-
-float as_bf16(float value) {
-  return std::bit_cast<float>(std::bit_cast<uint32_t>(value) & 0xFFFF0000u);
 }
 
 // ---- a warp -------------------------------------------------------------------------------------

@@ -130,6 +130,7 @@ void register_operators(KernelList& list) {
   list.add<SharedArgs>(kShared, kFloatTypes, {}, shared);
   list.add<FaultArgs>(kFault, kFloatTypes, {}, fault);
   list.add<ForkArgs>(kFork, kFloatTypes, {}, fork);
+  list.add<BlasArgs>(kBlas, kFloatTypes, {}, submit_blas);
   list.add<Fp4Args>(kFp4, kFloatTypes, {}, fp4);
   register_small_copies(list.device());
 }

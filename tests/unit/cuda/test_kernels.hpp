@@ -7,6 +7,10 @@
 
 #include <cstdint>
 
+namespace frt::cuda {
+class Stream;
+}
+
 namespace frt::cuda_test {
 
 // value = value * 3 + add, by one thread that takes its time between reading and writing: two of
@@ -55,6 +59,21 @@ struct SharedArgs {
   uint32_t* value = nullptr;  // device
 };
 
+// A BF16 product y = x W^T of cuBLASLt: x (rows, inputs), W (outputs, inputs), y (rows, outputs)
+// f32. `algorithm`: a place in the list of Blas::algorithms(), whose length is written to `count`;
+// -1: the one that Blas chose.
+inline constexpr const char* kBlas = "test.blas/1";
+struct BlasArgs {
+  uint32_t struct_size = sizeof(BlasArgs);
+  int32_t algorithm = -1;
+  int32_t rows = 0, outputs = 0, inputs = 0;
+  int32_t* count = nullptr;  // host
+  const void* x = nullptr;   // device, as all below
+  const void* weight = nullptr;
+  float* y = nullptr;
+  void* workspace = nullptr;  // 32 MiB
+};
+
 // The product of a GEMM with FP4 activations alone, emulated where the code has no instruction for
 // it: x (rows, inputs) is rounded to `values`, `scales` and `row_scales`, from which y (rows,
 // outputs) is computed. Rows are not padded but those of `scales`, to multiples of 16 bytes.
@@ -79,5 +98,8 @@ struct Fp4Args {
 // Whether the product of 130 rows with one NVFP4 matrix of 128 inputs, of a mixture of experts,
 // may round x to NVFP4 (ops/moe/grouped.cuh). `exact`: as the router's, which chooses the experts.
 bool may_round_experts(bool exact);
+
+// What test.blas/1 submits (blas_kernel.cpp).
+void submit_blas(cuda::Stream& stream, const BlasArgs& args);
 
 }  // namespace frt::cuda_test
