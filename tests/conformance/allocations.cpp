@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <execinfo.h>
+#include <frt/plugin.h>
 
 #include <algorithm>
 #include <array>
@@ -24,7 +25,7 @@ thread_local Watch watch;
 
 }  // namespace
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if FRT_BUILD_SANITIZER != FRT_SANITIZER_NONE
 namespace frt::conformance {
 bool counts_allocations() noexcept {
   return false;

@@ -171,7 +171,7 @@ HWY_INLINE float soften(float* scores, int64_t count, float& largest, float& sum
       lanes = hn::Max(lanes, hn::LoadU(tag, scores + i));
     }
   });
-  block = std::max(block, hn::GetLane(hn::MaxOfLanes(d, lanes)));
+  block = std::max(block, largest_lane(d, lanes));
   const float now = std::max(largest, block);
   const float shrink = std::exp(largest - now);
   const float added = sum_lanes(n, [&](auto tag, std::size_t i, auto total) HWY_ATTR {

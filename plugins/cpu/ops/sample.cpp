@@ -65,7 +65,7 @@ BlockTop adjust_block(const float* logits, const uint32_t* mask, const uint32_t*
       largest_lanes = hn::Max(largest_lanes, l);
     }
   });
-  BlockTop top{std::max(largest_rest, hn::GetLane(hn::MaxOfLanes(wide, largest_lanes))), 0};
+  BlockTop top{std::max(largest_rest, largest_lane(wide, largest_lanes)), 0};
   while (top.place < end - first && adjusted[first + top.place] != top.value) ++top.place;
   top.place += first;
   return top;

@@ -14,6 +14,7 @@
 #include <hwy/contrib/math/math-inl.h>
 #include <hwy/highway.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -87,6 +88,19 @@ HWY_INLINE Vec<D> rounded_through(D d, Vec<D> v) {
     const hn::RebindToUnsigned<D> du;
     return hn::BitCast(d, hn::And(round_bf16(d, v), hn::Set(du, 0xFFFF0000u)));
   }
+}
+
+// The largest of all lanes, none of which is NaN.
+template <class D>
+HWY_INLINE float largest_lane(D d, Vec<D> v) {
+#if HWY_TARGET == HWY_EMU128
+  // Highway 1.0's MaxOfLanes starts from the lowest finite number there.
+  float lanes[hn::MaxLanes(d)];
+  hn::StoreU(v, d, lanes);
+  return *std::max_element(lanes, lanes + hn::Lanes(d));
+#else
+  return hn::GetLane(hn::MaxOfLanes(d, v));
+#endif
 }
 
 // ---- loops -----------------------------------------------------------------------------------

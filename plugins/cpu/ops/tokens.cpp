@@ -36,7 +36,7 @@ BlockTop find_top(const float* logits, int64_t first, int64_t end) {
       lanes = hn::Max(lanes, number);
     }
   });
-  BlockTop top{std::max(rest, hn::GetLane(hn::MaxOfLanes(wide, lanes))), first};
+  BlockTop top{std::max(rest, largest_lane(wide, lanes)), first};
   while (top.place < end && logits[top.place] != top.value) ++top.place;
   if (top.place == end) top.place = -1;
   return top;

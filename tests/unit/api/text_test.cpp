@@ -132,5 +132,5 @@ TEST_CASE("log probabilities of a completion have offsets in characters") {
         Json::parse(R"([{"b": -0.5, "c": -3.0}])"));
   CHECK(
       streamed_reply(completions(), call, story)[1].data["choices"][0]["logprobs"]["text_offset"] ==
-      Json{1});
+      Json::array({1}));
 }

@@ -5,6 +5,8 @@
 //
 // The test orders only what belongs to one slot. That memory which is handed on is never touched by
 // two is up to core.
+#include <frt/plugin.h>
+
 #include "capsule/state.hpp"
 #include "capsule_rig.hpp"
 
@@ -263,7 +265,7 @@ class Traffic {
   std::vector<Event> events_;
 };
 
-#ifdef __SANITIZE_THREAD__
+#if FRT_BUILD_SANITIZER == FRT_SANITIZER_THREAD
 // A last page is copied as a whole, with rows behind the boundary that its writer may be at on
 // another stream. They are valid nowhere, but the sanitizer does not know that.
 constexpr bool kRacesShow = true;

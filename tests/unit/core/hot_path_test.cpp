@@ -5,6 +5,7 @@
 // of the C functions, so under them only operator new is counted.
 #include <dlfcn.h>
 #include <doctest/doctest.h>
+#include <frt/plugin.h>
 #include <pthread.h>
 
 #include <cstdlib>
@@ -28,7 +29,7 @@ uint64_t frees = 0;  // of something
 uint64_t locks = 0;
 }  // namespace
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if FRT_BUILD_SANITIZER != FRT_SANITIZER_NONE
 constexpr bool kInterposed = false;
 
 // Not inlined, or the compiler sees free() meet operator new and warns.

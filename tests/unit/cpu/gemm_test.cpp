@@ -2,6 +2,7 @@
 // Products by oneDNN in a process that may not have more memory. Sanitizers take too much of it for
 // such a limit.
 #include <doctest/doctest.h>
+#include <frt/plugin.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -14,7 +15,7 @@
 
 #include "ops/products/gemm.hpp"
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if FRT_BUILD_SANITIZER == FRT_SANITIZER_NONE
 namespace {
 
 constexpr int kMade = 10, kRefused = 11, kOther = 12;  // no code that a library would use

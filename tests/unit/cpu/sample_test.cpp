@@ -168,6 +168,8 @@ TEST_CASE("argmax takes the lowest of equals, never a NaN, for every width and i
   for (const std::string& isa : isa_caps()) {
     CpuDevice device({.threads = 2, .isa = isa});
     for (const int32_t width : {1, 2, 17, 16384, 40001}) {
+      CAPTURE(isa);
+      CAPTURE(width);
       Random random(7);
       const auto w = static_cast<std::size_t>(width);
       std::vector<float> logits(5 * (w + 1));

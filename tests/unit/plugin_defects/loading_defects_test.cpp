@@ -8,13 +8,20 @@
 using namespace broken;
 
 TEST_CASE("a constructor that throws, crashes or exits does so in a child process") {
+// Under clang's AddressSanitizer an exception gets through dlopen to who called it; elsewhere it
+// ends the process.
+#if defined(__clang__) && FRT_BUILD_SANITIZER == FRT_SANITIZER_ADDRESS
+  constexpr frt_status kThrown = FRT_ERR_FORMAT;
+  const std::vector<std::string> number = {"loading it threw an exception of unknown type"};
+#else
+  constexpr frt_status kThrown = FRT_ERR_INTERNAL;
+  const std::vector<std::string> number = {"loading it ended the process with signal Aborted",
+                                           "an instance of 'int'"};
+#endif
   refuses(
       {
-          {"model", "constructor_throws", FRT_ERR_INTERNAL, {"out of luck"}},
-          {"model",
-           "constructor_throws_number",
-           FRT_ERR_INTERNAL,
-           {"loading it ended the process with signal Aborted", "an instance of 'int'"}},
+          {"model", "constructor_throws", kThrown, {"out of luck"}},
+          {"model", "constructor_throws_number", kThrown, number},
           {"model",
            "constructor_aborts",
            FRT_ERR_INTERNAL,

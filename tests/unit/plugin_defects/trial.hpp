@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <frt/plugin.h>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -31,7 +32,7 @@
 #include "runtime/device_survey.hpp"
 #include "runtime/plugin_reports.hpp"
 
-#if defined(__SANITIZE_ADDRESS__)
+#if FRT_BUILD_SANITIZER == FRT_SANITIZER_ADDRESS
 #include <sanitizer/lsan_interface.h>
 #endif
 
@@ -81,7 +82,7 @@ inline std::string manifest_of(const std::string& backend, const std::string& mo
 // What a plugin leaves behind on purpose is no finding of the leak checker.
 class MayLeak {
  public:
-#if defined(__SANITIZE_ADDRESS__)
+#if FRT_BUILD_SANITIZER == FRT_SANITIZER_ADDRESS
   MayLeak() {
     __lsan_disable();
   }

@@ -28,7 +28,7 @@ class TextReply : public ReplyBase {
 
   std::string event(uint32_t choice, const ChatEvent& event) override {
     if (event.kind != ChatEvent::kText) return {};
-    if (stream()) return sse_record(record({piece(choice, event.text, {})}));
+    if (stream()) return sse_record(record(Json::array({piece(choice, event.text, {})})));
     choices_[choice].text += lossy_text(event.text);
     return {};
   }
@@ -37,7 +37,7 @@ class TextReply : public ReplyBase {
     Choice& state = choices_[choice];
     state.finish = is_cut(reason.finish) ? "length" : "stop";
     if (!stream()) return {};
-    Json last = record({piece(choice, "", state.finish)});
+    Json last = record(Json::array({piece(choice, "", state.finish)}));
     if (++finished_ < total()) return sse_record(last);
     last_ = std::move(last);
     return {};
@@ -85,6 +85,7 @@ class TextReply : public ReplyBase {
 
   uint32_t total() const { return call().choices * static_cast<uint32_t>(call().prompts.size()); }
 
+  // `choices`: an array. Json{one} would be that array under GCC and a copy of `one` under clang.
   Json record(Json choices) const {
     return {{"id", "cmpl-" + identity().id},
             {"object", "text_completion"},
