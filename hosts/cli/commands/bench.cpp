@@ -266,10 +266,11 @@ std::vector<BenchPoint> points(const BenchOptions& options) {
   return list;
 }
 
-// What is read to learn the bandwidth: far more than any cache holds.
+// What is read to learn the bandwidth: far more than the caches of such a device hold.
 uint64_t probe_bytes(const frt_context_info& device) {
-  const uint64_t most = std::min<uint64_t>(device.memory_total / 16, device.memory_free / 4);
-  return std::min<uint64_t>(uint64_t{1} << 32, most) / 256 * 256;
+  constexpr uint64_t kLeast = uint64_t{1} << 28, kMost = uint64_t{1} << 32;
+  const uint64_t wanted = std::clamp(device.memory_total / 64, kLeast, kMost);
+  return std::min(wanted, device.memory_free / 4) / 256 * 256;
 }
 
 // A row per operator and shape, and their sum.
