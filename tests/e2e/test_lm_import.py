@@ -111,6 +111,7 @@ class Uploads(ImportTest):
         self.assertEqual(self.answer(peer)[0], 400)
         self.assertLess(self.resident(server) - before, 24)
         self.assertLess(slowest, 5)
+        peer.close()    # or it stays as long as an idle connection may
         self.nothing_is_left(server)
 
     def resident(self, server):
@@ -171,10 +172,12 @@ class Uploads(ImportTest):
         peer.sendall(file[4 * BODY:])
         self.assertGreater(time.monotonic() - start, 5)
         self.assertEqual(self.answer(peer)[0], 200)
+        peer.close()
         server.request("DELETE", "/v1/capsules/second")
         peer = self.upload(server, len(file))
         peer.sendall(file[:BODY + 1])
         self.assertEqual(self.answer(peer)[0], 408)
+        peer.close()
         self.assertEqual(server.metrics()['frt_http_refusals_total{reason="body_timeout"}'], 1)
         self.nothing_is_left(server)
 
