@@ -232,7 +232,8 @@ class Bench {
   bool fits(uint64_t tokens) {
     if (tokens <= model_.info().max_context) return true;
     skip(fmt::format("{} tokens", tokens),
-         fmt::format("the context has room for {}; raise the model's option max_context",
+         fmt::format("the context has room for {}; raise the context of the model (an option of "
+                     "its plugin: `frt-host plugins show`)",
                      model_.info().max_context));
     return false;
   }

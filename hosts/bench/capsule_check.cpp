@@ -59,8 +59,9 @@ class Check {
       throw Error(
           FRT_ERR_OUT_OF_RANGE,
           fmt::format("checking capsules needs 2 slots or more and a context of {} tokens or "
-                      "more; model '{}' has {} and {}: raise its options slots and "
-                      "max_context, or lower prefill_chunk",
+                      "more; model '{}' has {} and {}: raise its slots and its "
+                      "context, or lower its prefill chunk (options of its plugin: `frt-host "
+                      "plugins show`)",
                       2 * chunk_ + kTail + 1, model.name(), info_.slots, room));
     }
   }

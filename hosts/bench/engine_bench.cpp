@@ -124,7 +124,8 @@ void check_load(const LmModel& model, const EngineLoad& load) {
                                           " tokens, the context of model '" + model.name() +
                                           "' has room for " +
                                           std::to_string(model.info().max_context) +
-                                          "; give smaller lengths or raise its option max_context");
+                                          "; give smaller lengths or raise its context (an option "
+                                          "of its plugin: `frt-host plugins show`)");
   }
 }
 

@@ -97,10 +97,10 @@ void LmBench::check_point(const BenchPoint& point) const {
   };
   const uint64_t context = point.depth + point.prefill + point.decode + 1;
   if (context > info.max_context) {
-    refuse(
-        fmt::format("needs a context of {} tokens, model '{}' has {}; raise its option "
-                    "max_context",
-                    context, model_.name(), info.max_context));
+    refuse(fmt::format(
+        "needs a context of {} tokens, model '{}' has {}; raise its context (an option of its "
+        "plugin: `frt-host plugins show`)",
+        context, model_.name(), info.max_context));
   }
   if (point.batch > info.slots) {
     refuse(fmt::format("needs {} slots, model '{}' has {}; raise its option slots", point.batch,

@@ -304,7 +304,7 @@ void Case::run(const Chain& chain) {
       return sides_[side]->kernel(link.name, link.types, link.weights);
     };
     kernels.push_back({{find(0), find(1)}});
-    if (!kernels.back().at[0]) throw Skip{"not offered: " + link.name};
+    if (!kernels.back().at[0]) throw Skip{"not offered for these types: " + link.name};
     if (!kernels.back().at[1]) fail("the reference has no kernel " + link.name);
     if (const uint32_t said = kernels.back().at[0]->args_size; said != link.args_size) {
       fail(link.name + ": args_size of its frt_kernel_desc is " + std::to_string(said) +

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a user does who has nothing but the Debian packages: the commands of the installed documents, as an ordinary
 user, in a root that has never seen this tree. `bare_root` runs this inside."""
+import json
 import os
 import pathlib
 import re
@@ -73,6 +74,9 @@ class Packages(unittest.TestCase):
                        if match)
         with urllib.request.urlopen(address + "/v1/models", timeout=60) as answer:
             self.assertIn("demo", answer.read().decode())
+        question = json.dumps({"messages": [{"role": "user", "content": "What is 2 + 2?"}], "temperature": 0}).encode()
+        with urllib.request.urlopen(address + "/v1/chat/completions", question, timeout=60) as answer:
+            self.assertIn("4", json.load(answer)["choices"][0]["message"]["content"])
 
     def test_every_plugin_is_usable(self):
         listed = run("frt-host", "plugins", "ls")

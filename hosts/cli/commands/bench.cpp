@@ -313,7 +313,8 @@ ExitCode profile(const LmBench& runner, OperatorTimer& timer, const std::vector<
                       {"step_us", sum},
                       {"weight_bytes", time.shape.weight_bytes}});
     }
-    table.add({"all", "", "", "", "", fmt::format("{:.1f}", total), "100 %", "", ""});
+    table.add(
+        {"all of the backend", "", "", "", "", fmt::format("{:.1f}", total), "100 %", "", ""});
     all.push_back({{"test", bench_name(point)}, {"step_us", total}, {"operators", rows}});
     if (options.output == "md" || options.output == "csv") {
       const bool md = options.output == "md";

@@ -184,7 +184,8 @@ def _places() -> list[str]:
     if given := os.environ.get("FRT_LIBRARY"):
         return [given]
     package = pathlib.Path(__file__).resolve().parent
-    folders = [package, package / "lib", pathlib.Path(sys.prefix) / "lib"]
+    # In an installed prefix the package lies in lib/python3/dist-packages, the library in lib.
+    folders = [package, package / "lib", package.parents[2], pathlib.Path(sys.prefix) / "lib"]
     if prefix := os.environ.get("FRT_PREFIX"):
         folders.insert(0, pathlib.Path(prefix) / "lib")
     files = [str(folder / SONAME) for folder in folders if (folder / SONAME).exists()]
