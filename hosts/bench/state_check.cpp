@@ -10,6 +10,8 @@
 #include <random>
 #include <utility>
 
+#include "robot/random_inputs.hpp"
+
 namespace frt::host {
 namespace {
 
@@ -107,48 +109,23 @@ class Check {
   }
 
   // ---- inputs ----
-  template <class T>
-  void write(frt_buffer buffer, const std::vector<T>& values, uint64_t offset = 0) const {
-    if (buffer) Buffer::retain(context_, buffer).upload(values, stream_, offset);
-  }
   float normal() { return std::normal_distribution<float>()(random_); }
 
   void write_inputs() {
-    const uint64_t pixels = uint64_t{info_.views} * info_.image_height * info_.image_width * 3;
-    if (info_.image_dtype == FRT_DTYPE_U8) {
-      std::vector<uint8_t> images(pixels);
-      std::ranges::generate(images, [&] { return static_cast<uint8_t>(random_()); });
-      write(info_.images, images);
-    } else {
-      std::vector<float> images(pixels);
-      std::ranges::generate(images,
-                            [&] { return static_cast<float>(random_() % 256) / 127.5f - 1; });
-      write(info_.images, images);
-    }
     std::vector<int32_t> mask(info_.views);
     if (!mask.empty()) mask[random_() % mask.size()] = 1;
     for (int32_t& valid : mask) valid |= static_cast<int32_t>(random_() % 2);
-    write(info_.view_mask, mask);
-    std::vector<float> values(info_.state_dim);
-    std::ranges::generate(values, [&] { return normal(); });
-    if (info_.proprioception) write(info_.proprioception, values);
 
     shape_ = {};
     shape_.struct_size = sizeof(shape_);
     shape_.views = static_cast<uint32_t>(std::ranges::count(mask, 1));
     shape_.branches = info_.guidance_branches > 1 && random_() % 2 ? info_.guidance_branches : 1;
     std::vector<int32_t> lengths(std::max(1u, info_.guidance_branches));
-    for (uint32_t branch = 0; branch < lengths.size(); ++branch) {
-      std::vector<int32_t> ids(1 + random_() % std::max(1u, info_.max_prompt));
-      std::ranges::generate(ids, [&] { return static_cast<int32_t>(random_() % 250 + 2); });
-      lengths[branch] = static_cast<int32_t>(ids.size());
-      shape_.prompt = std::max(shape_.prompt, static_cast<uint32_t>(ids.size()));
-      write(info_.prompt_tokens, ids, uint64_t{branch} * info_.max_prompt * sizeof(int32_t));
+    for (int32_t& length : lengths) {
+      length = 1 + static_cast<int32_t>(random_() % std::max(1u, info_.max_prompt));
     }
-    write(info_.prompt_length, lengths);
-    values.resize(uint64_t{std::max(1u, info_.max_samples)} * policy_.action_values());
-    std::ranges::generate(values, [&] { return normal(); });
-    write(info_.noise, values);
+    shape_.prompt = static_cast<uint32_t>(std::ranges::max(lengths));
+    write_random_inputs(context_, info_, mask, lengths, random_, stream_);
     if (info_.guidance_branches > 1) set_strengths();
     if (info_.has_continuation) set_previous();
     ++result_->drawn[shape_.branches > 1 ? "with guidance" : "without guidance"];

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "check.hpp"
+#include "robot/random_inputs.hpp"
 
 namespace frt::conformance {
 namespace {
@@ -129,27 +130,11 @@ std::vector<float> PolicyRig::normals(uint64_t count) {
 
 void PolicyRig::write_inputs(uint64_t seed) {
   random_.seed(seed);
-  const uint64_t pixels = uint64_t{info_.views} * info_.image_height * info_.image_width * 3;
-  if (info_.image_dtype == FRT_DTYPE_U8) {
-    std::vector<uint8_t> images(pixels);
-    std::ranges::generate(images, [&] { return static_cast<uint8_t>(random_()); });
-    write(info_.images, images);
-  } else {
-    std::vector<float> images(pixels);
-    std::ranges::generate(images, [&] { return static_cast<float>(random_() % 256) / 127.5f - 1; });
-    write(info_.images, images);
-  }
-  write(info_.view_mask, std::vector<int32_t>(info_.views, 1));
-  write(info_.proprioception, normals(info_.state_dim));
   const uint32_t branches = std::max(1u, info_.guidance_branches);
   const uint32_t prompt = std::min(4u, info_.max_prompt);
-  for (uint32_t branch = 0; branch < branches; ++branch) {
-    std::vector<int32_t> ids(prompt);
-    std::ranges::generate(ids, [&] { return static_cast<int32_t>(random_() % 250 + 2); });
-    write(info_.prompt_tokens, ids, uint64_t{branch} * info_.max_prompt * sizeof(int32_t));
-  }
-  write(info_.prompt_length, std::vector<int32_t>(branches, static_cast<int32_t>(prompt)));
-  write(info_.noise, normals(std::max(1u, info_.max_samples) * policy_.action_values()));
+  host::write_random_inputs(policy_.context(), info_, std::vector<int32_t>(info_.views, 1),
+                            std::vector<int32_t>(branches, static_cast<int32_t>(prompt)), random_,
+                            stream_);
   shape_ = {};
   shape_.struct_size = sizeof(shape_);
   shape_.prompt = prompt;

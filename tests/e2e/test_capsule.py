@@ -406,6 +406,9 @@ class Folder(CapsuleTest):
         rows = self.listed()
         self.assertEqual(sorted(rows), ["one", "two"])
         self.assertEqual(rows["two"]["tokens"], rows["one"]["tokens"] + 2)
+        for row in rows.values():
+            for time in (row["created"], row["last_used"]):
+                self.assertRegex(time, r"^20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
         self.assertIn("named", self.check(OK, "capsule", "ls", self.files).stdout)
         shown = json.loads(self.check(OK, "capsule", "show", self.toml, "two", "--json").stdout)
         self.assertEqual(len(shown["ids"]), rows["two"]["tokens"])

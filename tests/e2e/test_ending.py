@@ -15,6 +15,7 @@ from support import HOST, OK, TIMEOUT, HostTest, clean_environment
 TERMINATED = 128 + signal.SIGTERM
 PLUGINS = os.environ["FRT_SCRIPTED_PLUGIN_DIR"]
 HANGS = 600     # seconds, longer than any test waits
+AT_ONCE = 1     # seconds, on an idle machine
 SOON = 30       # seconds, on a busy machine; a program that waits for the plugin takes HANGS
 SCRIPT = {"replies": [
     {"when": {"last": "endless"}, "content": "on and on ", "endless": True, "token_delay_us": 5000},
@@ -60,7 +61,7 @@ class Ending(HostTest):
             time.sleep(0.005)
 
     def assert_ends(self, process, status, least=0.0, most=SOON):
-        """SIGTERM now ends it after `least` to `most` seconds with this status."""
+        """SIGTERM now ends it after `least` to `most` seconds with this status; how many they were."""
         start = time.monotonic()
         process.send_signal(signal.SIGTERM)
         found = process.wait(TIMEOUT)
@@ -68,6 +69,7 @@ class Ending(HostTest):
         self.assertEqual(found, status)
         self.assertGreaterEqual(seconds, least)
         self.assertLess(seconds, most)
+        return seconds
 
     def test_a_run_ends(self):
         self.assert_ends(self.run_on("endless"), TERMINATED)
@@ -77,6 +79,17 @@ class Ending(HostTest):
         self.wait_for_stall(process)
         self.assert_ends(process, TERMINATED)
         self.assertIn(b"a plugin did not come back in time", process.stderr.read())
+
+    def test_a_second_is_enough(self):
+        """The fastest of ten ends counts: a busy machine makes each of them slower."""
+        fastest = SOON
+        for _ in range(10):
+            process = self.run_on("hang")
+            self.wait_for_stall(process)
+            fastest = min(fastest, self.assert_ends(process, TERMINATED))
+            if fastest < AT_ONCE:
+                return
+        self.fail(f"the fastest end took {fastest:.2f} s")
 
     def test_a_model_that_hangs_while_it_is_made(self):
         process = self.start("run", self.scripted(f"create_seconds = {HANGS}"), "-p", "x")

@@ -12,7 +12,7 @@ import zipfile
 import zlib
 
 from support import FAILED, FIXTURES, MANIFEST, OK, PLUGIN, USAGE, HostTest
-from test_robot_serve import save_tensors
+from linear_policy_files import MANIFEST as POLICY, save_policy, save_tensors  # from tests/, after support
 
 PLUGINS = os.environ["FRT_ROBOT_PLUGIN_DIR"]
 HORIZON = 10
@@ -91,22 +91,11 @@ class Episodes(HostTest):
     def setUp(self):
         super().setUp()
         chance = random.Random(1)
-        save_tensors(self.folder / "policy.safetensors", {
-            "weight": ([HORIZON * 2, 2], [chance.uniform(-0.01, 0.01) for _ in range(HORIZON * 4)]),
-            "prompts": ([5, HORIZON * 2], [chance.uniform(-0.05, 0.05) for _ in range(5 * HORIZON * 2)])})
+        save_policy(self.folder, HORIZON * 2, [chance.uniform(-0.01, 0.01) for _ in range(HORIZON * 4)],
+                    [chance.uniform(-0.05, 0.05) for _ in range(5 * HORIZON * 2)])
 
     def robot(self, robot="", options="", more="", environment='[environment.reach]\nplugin = "frt.reach"'):
-        return self.manifest(f"""schema = 1
-[device.cpu0]
-backend = "frt.cpu"
-[device.cpu0.options]
-threads = 1
-[model.p]
-plugin = "test.linear_policy"
-device = "cpu0"
-checkpoint = "policy.safetensors"
-[model.p.options]
-{options}
+        return self.manifest(f"""{POLICY}{options}
 {environment}
 [host.robot]
 model = "p"
@@ -229,8 +218,7 @@ class Rollouts(Episodes):
         result = self.check(OK, "--plugin-dir", PLUGINS, "replay", record)
         self.assertIn("identical", result.stdout)
         before = (self.folder / "policy.safetensors").read_bytes()
-        save_tensors(self.folder / "policy.safetensors", {
-            "weight": ([HORIZON * 2, 2], [0.0] * HORIZON * 4), "prompts": ([5, HORIZON * 2], [0.0] * HORIZON * 10)})
+        save_policy(self.folder, HORIZON * 2, [0.0] * HORIZON * 4, [0.0] * HORIZON * 10)
         result = self.check(FAILED, "--plugin-dir", PLUGINS, "replay", record, "--manifest", manifest)
         self.assertIn("chunk 0, network action 0", result.stdout)
         (self.folder / "policy.safetensors").write_bytes(before)
@@ -365,8 +353,7 @@ class Rollouts(Episodes):
         self.assertNotEqual(rows["red"], rows["green"])
         prompts = [0.01] * 5 * HORIZON * 2
         prompts[rows["red"] * HORIZON * 2 + 3] = float("nan")
-        save_tensors(self.folder / "policy.safetensors", {
-            "weight": ([HORIZON * 2, 2], [0.0] * HORIZON * 4), "prompts": ([5, HORIZON * 2], prompts)})
+        save_policy(self.folder, HORIZON * 2, [0.0] * HORIZON * 4, prompts)
         report = self.rollout(self.robot(), "-n", 12, "--record", "one", "--json")
         self.assertEqual(report["episodes"], 12)
         refused = 0

@@ -19,25 +19,10 @@ import urllib.request
 from robot_client import Array, Client, Closed, get, pack, unpack
 from serving import Server
 from support import FAILED, FIXTURES, HOST, INTERRUPTED, MANIFEST, OK, USAGE, HostTest, clean_environment, python_with
+from linear_policy_files import MANIFEST as POLICY, save_header, save_policy  # from tests/, after support
 
 PLUGINS = os.environ["FRT_ROBOT_PLUGIN_DIR"]
 HORIZON, WIDTH, STATE = 10, 2, 3
-
-
-def save_header(path, header, data):
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
-
-
-def save_tensors(path, tensors, metadata=None):
-    """safetensors, f32: name -> (shape, values)."""
-    header, data = {"__metadata__": metadata} if metadata else {}, b""
-    for name, (shape, values) in tensors.items():
-        part = struct.pack(f"<{len(values)}f", *values)
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(part)]}
-        data += part
-    save_header(path, header, data)
 
 
 class Serving(HostTest):
@@ -48,24 +33,10 @@ class Serving(HostTest):
         chance = random.Random(1)
         self.weight = [chance.uniform(-1, 1) for _ in range(HORIZON * WIDTH * STATE)]
         self.prompts = [chance.uniform(-1, 1) for _ in range(5 * HORIZON * WIDTH)]
-        save_tensors(self.folder / "policy.safetensors", {
-            "weight": ([HORIZON * WIDTH, STATE], self.weight), "prompts": ([5, HORIZON * WIDTH], self.prompts)})
+        save_policy(self.folder, HORIZON * WIDTH, self.weight, self.prompts)
 
     def policy_manifest(self, robot="", options=""):
-        return self.manifest(f"""schema = 1
-[device.cpu0]
-backend = "frt.cpu"
-[device.cpu0.options]
-threads = 1
-[model.p]
-plugin = "test.linear_policy"
-device = "cpu0"
-checkpoint = "policy.safetensors"
-[model.p.options]
-{options}
-[host.robot]
-model = "p"
-{robot}""")
+        return self.manifest(f'{POLICY}{options}\n[host.robot]\nmodel = "p"\n{robot}')
 
     def serve(self, robot="", options="", limits=None):
         self.server = Server(self.policy_manifest(robot, options), self.folder, PLUGINS, limits)
@@ -291,8 +262,7 @@ class Protocol(Serving):
 
     def test_a_reply_that_is_being_sent_is_complete_before_the_server_ends(self):
         values = 300 * 1000     # a reply of 2.4 MB: more than the sockets hold
-        save_tensors(self.folder / "policy.safetensors", {
-            "weight": ([values, STATE], [0.0] * values * STATE), "prompts": ([1, values], [0.0] * values)})
+        save_policy(self.folder, values, [0.0] * values * STATE, [0.0] * values)
         port = self.serve("write_timeout_ms = 60000", "horizon = 1000")
         observation = self.observation()
         del observation["noise"]
@@ -480,8 +450,7 @@ class BadInput(Refusing):
 
     def test_a_client_that_does_not_read_is_cut_off(self):
         values = 20 * 1000      # replies of 160 KB
-        save_tensors(self.folder / "policy.safetensors", {
-            "weight": ([values, STATE], [0.0] * values * STATE), "prompts": ([5, values], [0.0] * 5 * values)})
+        save_policy(self.folder, values, [0.0] * values * STATE, [0.0] * 5 * values)
         port = self.serve("write_timeout_ms = 300", "horizon = 1000")
         observation = self.observation()
         del observation["noise"]

@@ -268,6 +268,8 @@ class Bench(HostTest):
         markdown = self.check(OK, "-q", "bench", manifest, *self.ARGUMENTS).stdout
         self.assertIn("| pp16", markdown)
         self.assertIn("| tg4", markdown)
+        [share] = re.findall(r"^\| .*\| tg4 .*\| *([^|]*?) *\|$", markdown, re.M)
+        self.assertRegex(share, r"^(\d\d?|100|> 100) %$")     # of the floor
         csv = self.check(OK, "-q", "bench", manifest, *self.ARGUMENTS, "-o", "csv").stdout
         self.assertEqual(len(csv.strip().splitlines()), 3)
         for line in self.check(OK, "-q", "bench", manifest, *self.ARGUMENTS, "-o",

@@ -1,49 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """The test plugin's linear policy (tests/robot/linear_policy.cpp) from Python: its checkpoint, its manifest, what it gives."""
 import array
-import json
 import os
 import pathlib
-import struct
+import sys
 import tempfile
 import unittest
 
 import frt
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+from linear_policy_files import MANIFEST, save_policy  # noqa: E402
 
 HORIZON, WIDTH, STATE, PROMPTS, SIDE = 10, 2, 3, 5, 28
 PLUGINS = os.environ["FRT_ROBOT_PLUGIN_DIR"]
 WEIGHT = [i / 16 for i in range(HORIZON * WIDTH * STATE)]
 # A row for each instruction, by the sum of its bytes modulo PROMPTS.
 ROWS = [[row / 2 + i / 64 for i in range(HORIZON * WIDTH)] for row in range(PROMPTS)]
-MANIFEST = """schema = 1
-[device.cpu0]
-backend = "frt.cpu"
-[device.cpu0.options]
-threads = 1
-[model.p]
-plugin = "test.linear_policy"
-device = "cpu0"
-checkpoint = "policy.safetensors"
-"""
-
-
-def save_tensors(path, tensors):
-    header, data = {}, b""
-    for name, (shape, values) in tensors.items():
-        part = struct.pack(f"<{len(values)}f", *values)
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(part)]}
-        data += part
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
 def save(folder):
     """The checkpoint and a manifest in `folder`; the path of the latter."""
     folder = pathlib.Path(folder)
-    save_tensors(folder / "policy.safetensors", {
-        "weight": ([HORIZON * WIDTH, STATE], WEIGHT),
-        "prompts": ([PROMPTS, HORIZON * WIDTH], [value for row in ROWS for value in row])})
+    save_policy(folder, HORIZON * WIDTH, WEIGHT, [value for row in ROWS for value in row])
     (folder / "policy.toml").write_text(MANIFEST, encoding="utf-8")
     return folder / "policy.toml"
 

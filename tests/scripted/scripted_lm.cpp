@@ -4,7 +4,7 @@
 //   the ids of the batch -> rows of their slots -> Script -> logits -> frt.sample
 #include <frt/ops/embed.h>
 #include <frt/ops/sample.h>
-#include <frt/role/lm.h>
+#include <frt/role/lm_buffers.hpp>
 
 #include <frt/capsule_layout.hpp>
 #include <frt/exec.hpp>
@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -29,7 +28,6 @@ namespace scripted {
 namespace {
 
 constexpr const char* kArchitecture = "says what a script gives";
-constexpr uint32_t kMaskWords = (kVocabulary + 31) / 32;
 constexpr float kCertain = 1e9f;  // a logit that no penalty makes up for
 
 constexpr frt_config_option kOptions[] = {
@@ -84,6 +82,12 @@ class ScriptedLm {
     chunk_ = static_cast<uint32_t>(config.get_int("prefill_chunk"));
     rows_ = std::max(batch_, chunk_);
     context_rows_ = config.get_size("max_context");
+    role_.struct_size = sizeof(role_);
+    role_.vocabulary = kVocabulary;
+    role_.max_context = static_cast<uint32_t>(context_rows_);
+    role_.slots = slots_;
+    role_.prefill_chunk = chunk_;
+    role_.max_batch = batch_;
     frt::KernelSet()
         .add(select_tokens_, FRT_OP_SELECT_TOKENS)
         .add(count_tokens_, FRT_OP_COUNT_TOKENS)
@@ -111,11 +115,6 @@ class ScriptedLm {
   // A fault that struck fails the step that asks first.
   bool take_fault() const noexcept { return fault_.exchange(false); }
 
-  // Variants are made for powers of two, and for the largest number.
-  static uint32_t bucket(uint32_t count, uint32_t most) {
-    return std::min(std::bit_ceil(count), most);
-  }
-
  private:
   void say_that_it_stalls() const {
     if (!stall_file_.empty()) std::ofstream{stall_file_};
@@ -140,53 +139,29 @@ class ScriptedLm {
     history_ = base + state_.region("ids");
   }
 
-  template <class T>
-  frt::Buffer zeros(const char* name, uint64_t count, const frt::Stream& stream) {
-    frt::Buffer made = context_.alloc(FRT_SPACE_DEVICE, count * sizeof(T), name);
-    made.upload(std::vector<T>(count), stream);
-    scratch_bytes_ += made.bytes();
-    return made;
-  }
-
   void allocate() {
     const frt::Stream stream = context_.create_stream("zeros");
-    tokens_ = zeros<int32_t>("tokens", rows_, stream);
-    slot_ids_ = zeros<int32_t>("slot_ids", batch_, stream);
-    positions_ = zeros<int32_t>("positions", batch_, stream);
-    lengths_ = zeros<int32_t>("lengths", batch_, stream);
-    starts_ = zeros<uint32_t>("starts", batch_, stream);
-    sampling_ = zeros<frt_sampling_params>("sampling", batch_, stream);
-    mask_ = zeros<uint32_t>("mask", uint64_t{batch_} * kMaskWords, stream);
-    next_tokens_ = zeros<int32_t>("next_tokens", batch_, stream);
-    log_probabilities_ = zeros<float>("log_probabilities", batch_, stream);
-    logits_ = zeros<float>("logits", uint64_t{batch_} * kVocabulary, stream);
-    ids_ = zeros<int32_t>("ids", rows_, stream);
+    buffers_ = frt::LmBuffers(context_, role_, stream);
+    ids_ = buffers_.zeros<int32_t>(context_, "ids", rows_, stream);
   }
 
   void capture() {
     prefill_ = context_.create_graph("prefill", 32);
     decode_ = context_.create_graph("decode", 32);
-    for (uint32_t rows = 1;; rows = bucket(rows + 1, chunk_)) {
-      prefill_.capture(rows, [this, rows](const frt::Recorder& to) { step(to, 1, rows, false); });
-      if (rows == chunk_) break;
-    }
-    for (uint32_t batch = 1;; batch = bucket(batch + 1, batch_)) {
-      decode_.capture(batch, [this, batch](const frt::Recorder& to) { step(to, batch, 1, true); });
-      if (batch == batch_) break;
-    }
+    frt::capture_buckets(prefill_, chunk_, [this](const frt::Recorder& to, uint32_t rows) {
+      step(to, 1, rows, false);
+    });
+    frt::capture_buckets(decode_, batch_, [this](const frt::Recorder& to, uint32_t batch) {
+      step(to, batch, 1, true);
+    });
   }
 
   void step(const frt::Recorder& to, uint32_t count, uint32_t rows, bool generated) const {
-    frt_sequences sequences{};
-    sequences.count = static_cast<int32_t>(count);
-    sequences.rows = static_cast<int32_t>(rows);
-    sequences.slot = slot_ids_.pointer<int32_t>();
-    sequences.position = positions_.pointer<int32_t>();
-    sequences.length = lengths_.pointer<int32_t>();
+    const frt_sequences sequences = buffers_.sequences(count, rows);
 
     frt_select_tokens_args select{};
     select.sequences = sequences;
-    select.ids = tokens_.pointer<int32_t>();
+    select.ids = buffers_.tokens.pointer<int32_t>();
     select.pending = pending_;
     select.pending_stride = slot_stride_;
     select.ids_out = ids_.pointer<int32_t>();
@@ -199,25 +174,16 @@ class ScriptedLm {
     counting.vocabulary = static_cast<int32_t>(kVocabulary);
     counting.counts = counts_;
     counting.slot_stride = slot_stride_;
-    counting.restart = starts_.pointer<uint32_t>();
+    counting.restart = buffers_.starts.pointer<uint32_t>();
     count_tokens_(to, counting);
 
     context_.call(to.backend_stream(), [this, sequences, generated] { say(sequences, generated); });
 
-    frt_sample_args sample{};
-    sample.vocabulary = static_cast<int32_t>(kVocabulary);
-    sample.sequences = sequences;
-    sample.logits = logits_.pointer<float>();
-    sample.stride = static_cast<int64_t>(kVocabulary);
-    sample.params = sampling_.pointer<frt_sampling_params>();
-    sample.mask = mask_.pointer<uint32_t>();
-    sample.mask_stride = kMaskWords;
+    frt_sample_args sample = buffers_.sample_args(role_, sequences);
     sample.counts = counts_;
     sample.counts_stride = slot_stride_;
     sample.pending = pending_;
     sample.pending_stride = slot_stride_;
-    sample.ids = next_tokens_.pointer<int32_t>();
-    sample.log_probabilities = log_probabilities_.pointer<float>();
     sample_(to, sample);
   }
 
@@ -242,7 +208,7 @@ class ScriptedLm {
       if (generated) delay_us = std::max(delay_us, next.delay_us);
       if (next.fails) fault_ = true;
       if (next.stalls) say_that_it_stalls();
-      float* logits = logits_.pointer<float>() + static_cast<int64_t>(b) * kVocabulary;
+      float* logits = buffers_.logits.pointer<float>() + static_cast<int64_t>(b) * kVocabulary;
       std::fill_n(logits, kVocabulary, 0.0f);
       logits[next.token] = kCertain;
     }
@@ -251,36 +217,19 @@ class ScriptedLm {
 
   void describe() {
     info_.state_bytes = state_.info().slot_stride * slots_;
-    info_.scratch_bytes = scratch_bytes_;
+    info_.scratch_bytes = buffers_.bytes;
 
-    role_.struct_size = sizeof(role_);
-    role_.vocabulary = kVocabulary;
-    role_.max_context = static_cast<uint32_t>(context_rows_);
-    role_.slots = slots_;
-    role_.prefill_chunk = chunk_;
-    role_.max_batch = batch_;
     role_.state = state_.handle();
     role_.prefill = prefill_;
     role_.decode = decode_;
-    role_.tokens = tokens_;
-    role_.slot_ids = slot_ids_;
-    role_.positions = positions_;
-    role_.lengths = lengths_;
-    role_.starts = starts_;
-    role_.sampling = sampling_;
-    role_.mask = mask_;
-    role_.next_tokens = next_tokens_;
-    role_.log_probabilities = log_probabilities_;
-    role_.logits = logits_;
-    role_.mask_words = kMaskWords;
     role_.decode_bytes_state = sizeof(int32_t);
     role_.decode_bytes_position = sizeof(int32_t);
 
     const int64_t entries = batch_;
-    ports_ = {frt::make_port("tokens", "ids to read; -1: the pending one", tokens_, FRT_PORT_INPUT,
-                             FRT_DTYPE_I32, {rows_}),
-              frt::make_port("next_tokens", "ids that were drawn", next_tokens_, FRT_PORT_OUTPUT,
-                             FRT_DTYPE_I32, {entries})};
+    ports_ = {frt::make_port("tokens", "ids to read; -1: the pending one", buffers_.tokens,
+                             FRT_PORT_INPUT, FRT_DTYPE_I32, {rows_}),
+              frt::make_port("next_tokens", "ids that were drawn", buffers_.next_tokens,
+                             FRT_PORT_OUTPUT, FRT_DTYPE_I32, {entries})};
     graphs_ = {{"prefill", "tokens of one sequence; key: how many fit", prefill_},
                {"decode", "one token each; key: how many sequences fit", decode_}};
     canonical_ = layout_.canonical_text();
@@ -295,15 +244,15 @@ class ScriptedLm {
   frt::Kernel<frt_count_tokens_args> count_tokens_;
   frt::Kernel<frt_sample_args> sample_;
   uint32_t slots_ = 0, batch_ = 0, chunk_ = 0, rows_ = 0;
-  uint64_t context_rows_ = 0, scratch_bytes_ = 0, prefill_delay_us_ = 0;
+  uint64_t context_rows_ = 0, prefill_delay_us_ = 0;
   frt::CapsuleLayout layout_;
   frt::State state_;
   std::byte *pending_ = nullptr, *prompt_ = nullptr, *counts_ = nullptr;  // of slot 0
   std::byte* history_ = nullptr;
   int64_t slot_stride_ = 0;  // bytes
   mutable std::atomic<bool> fault_ = false;
-  frt::Buffer tokens_, slot_ids_, positions_, lengths_, starts_, sampling_, mask_;
-  frt::Buffer next_tokens_, log_probabilities_, logits_, ids_;
+  frt::LmBuffers buffers_;
+  frt::Buffer ids_;
   frt::Graph prefill_, decode_;
   frt_model_info info_{};
   frt_lm_info role_{};
@@ -319,29 +268,17 @@ const ScriptedLm& self(frt_model model) {
   return *frt::object<ScriptedLm>(model);
 }
 
-frt_status lm_info(frt_model model, frt_lm_info* info) {
-  return frt::fill(info, self(model).role());
-}
+constexpr frt_role_lm_v1 kFaultless = frt::lm_table<ScriptedLm>();
 frt_status prefill_key(frt_model model, uint32_t rows, frt_shape_key* key) {
-  const uint32_t most = self(model).role().prefill_chunk;
-  if (rows == 0 || rows > most) return FRT_ERR_OUT_OF_RANGE;
-  if (self(model).take_fault()) return FRT_ERR_DEVICE;
-  *key = ScriptedLm::bucket(rows, most);
-  return FRT_OK;
+  return self(model).take_fault() ? FRT_ERR_DEVICE : kFaultless.prefill_key(model, rows, key);
 }
 frt_status decode_key(frt_model model, uint32_t batch, frt_shape_key* key, uint32_t* entries) {
-  const uint32_t most = self(model).role().max_batch;
-  if (batch == 0 || batch > most) return FRT_ERR_OUT_OF_RANGE;
-  if (self(model).take_fault()) return FRT_ERR_DEVICE;
-  *key = *entries = ScriptedLm::bucket(batch, most);
-  return FRT_OK;
-}
-frt_status draft_key(frt_model, uint32_t, uint32_t, frt_shape_key*, uint32_t*) {
-  return FRT_ERR_UNSUPPORTED;
+  return self(model).take_fault() ? FRT_ERR_DEVICE
+                                  : kFaultless.decode_key(model, batch, key, entries);
 }
 
 constexpr frt_role_lm_v1 kRole = {
-    sizeof(frt_role_lm_v1), 0, lm_info, prefill_key, decode_key, draft_key, draft_key};
+    sizeof(frt_role_lm_v1), 0, kFaultless.info, prefill_key, decode_key, nullptr, nullptr};
 constexpr frt_capsule_v1 kCapsule = frt::capsule_table<ScriptedLm>();
 
 const void* ScriptedLm::extension(std::string_view id) const noexcept {

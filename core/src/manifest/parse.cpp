@@ -336,43 +336,39 @@ class Reader {
     }
   }
 
-  // What [kind.NAME.options] gives to the plugin that the table names.
-  Config options_by_plugin(const std::string& table, const TomlMember& member, uint32_t kind,
-                           const Config& settings, const std::vector<RawSetting>& own) {
+  // [kind.NAME]: what names a plugin, and the options that it gives to it. `own` are its settings.
+  template <class Spec>
+  Spec read_plugin_table(const std::string& table, const TomlMember& member, uint32_t kind,
+                         const std::vector<OptionSpec>& settings, std::vector<RawSetting>& own) {
+    Spec spec;
+    spec.name = member.key;
+    spec.position = member.key_position;
+    spec.settings = resolve_own(table, member, settings, "options", own,
+                                "options of the plugin belong in [" + table + ".options]");
     const ConfigSchema* schema = nullptr;
-    if (settings.find("plugin")) {
-      schema = plugin_schema(settings.text("plugin"), kind, position_of(own, "plugin"));
-      used_plugins_.insert(settings.text("plugin"));
+    if (spec.settings.find("plugin")) {
+      schema = plugin_schema(spec.settings.text("plugin"), kind, position_of(own, "plugin"));
+      used_plugins_.insert(spec.settings.text("plugin"));
     }
     SourcePosition position;
     const std::vector<OptionSpec> options = schema ? schema->options : std::vector<OptionSpec>();
     const std::vector<RawSetting> given =
         option_settings(table, member, option_keys(options), position);
-    return schema ? resolve(table + ".options", position, options, given) : Config();
+    if (schema) spec.options = resolve(table + ".options", position, options, given);
+    return spec;
   }
 
   void read_environment(const TomlMember& member) {
-    const std::string table = "environment." + member.key;
-    EnvironmentSpec environment;
-    environment.name = member.key;
-    environment.position = member.key_position;
     std::vector<RawSetting> own;
-    environment.settings = resolve_own(table, member, environment_table_options(), "options", own,
-                                       "options of the plugin belong in [" + table + ".options]");
-    environment.options =
-        options_by_plugin(table, member, FRT_PLUGIN_ENVIRONMENT, environment.settings, own);
-    manifest_.environments.push_back(std::move(environment));
+    manifest_.environments.push_back(read_plugin_table<EnvironmentSpec>(
+        "environment." + member.key, member, FRT_PLUGIN_ENVIRONMENT, environment_table_options(),
+        own));
   }
 
   void read_model(const TomlMember& member) {
-    const std::string table = "model." + member.key;
-    ModelSpec model;
-    model.name = member.key;
-    model.position = member.key_position;
     std::vector<RawSetting> own;
-    model.settings = resolve_own(table, member, model_table_options(), "options", own,
-                                 "options of the plugin belong in [" + table + ".options]");
-    model.options = options_by_plugin(table, member, FRT_PLUGIN_MODEL, model.settings, own);
+    auto model = read_plugin_table<ModelSpec>("model." + member.key, member, FRT_PLUGIN_MODEL,
+                                              model_table_options(), own);
     if (const Config::Value* checkpoint = model.settings.find("checkpoint")) {
       std::error_code code;
       if (!checkpoint->text.starts_with(kSyntheticPrefix) && !fs::exists(checkpoint->text, code)) {
@@ -470,10 +466,11 @@ class Reader {
   std::set<std::string> used_plugins_;
 };
 
-template <class Items>
-auto find_named(const Items& items, std::string_view name) noexcept -> decltype(items.data()) {
-  for (const auto& item : items) {
-    if (item.name == name) return &item;
+template <class Item>
+const Item* find_where(const std::vector<Item>& items, std::string Item::*key,
+                       std::string_view value) noexcept {
+  for (const Item& item : items) {
+    if (item.*key == value) return &item;
   }
   return nullptr;
 }
@@ -481,22 +478,19 @@ auto find_named(const Items& items, std::string_view name) noexcept -> decltype(
 }  // namespace
 
 const DeviceSpec* Manifest::find_device(std::string_view name) const noexcept {
-  return find_named(devices, name);
+  return find_where(devices, &DeviceSpec::name, name);
 }
 
 const ModelSpec* Manifest::find_model(std::string_view name) const noexcept {
-  return find_named(models, name);
+  return find_where(models, &ModelSpec::name, name);
 }
 
 const EnvironmentSpec* Manifest::find_environment(std::string_view name) const noexcept {
-  return find_named(environments, name);
+  return find_where(environments, &EnvironmentSpec::name, name);
 }
 
 const HostSpec* Manifest::find_host(std::string_view type) const noexcept {
-  for (const HostSpec& host : hosts) {
-    if (host.type == type) return &host;
-  }
-  return nullptr;
+  return find_where(hosts, &HostSpec::type, type);
 }
 
 Manifest load_manifest(const fs::path& path, const ManifestRequest& request) {

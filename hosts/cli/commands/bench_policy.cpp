@@ -24,6 +24,7 @@
 #include "cli/terminal/signals.hpp"
 #include "cli/terminal/table.hpp"
 #include "robot/policy_model.hpp"
+#include "robot/random_inputs.hpp"
 #include "runtime/robot_settings.hpp"
 
 namespace frt::host {
@@ -146,37 +147,14 @@ class PolicyBench {
                      what);
   }
 
-  template <class T>
-  void write(frt_buffer buffer, const std::vector<T>& values, uint64_t offset = 0) const {
-    if (buffer) Buffer::retain(context_, buffer).upload(values, stream_, offset);
-  }
-
   void fill() const {
     std::mt19937_64 random(1);
-    const uint64_t pixels = uint64_t{info_.views} * info_.image_height * info_.image_width * 3;
-    if (info_.image_dtype == FRT_DTYPE_U8) {
-      std::vector<uint8_t> images(pixels);
-      for (uint8_t& pixel : images) pixel = static_cast<uint8_t>(random());
-      write(info_.images, images);
-    } else {
-      std::vector<float> images(pixels);
-      for (float& pixel : images) pixel = static_cast<float>(random() % 256) / 127.5f - 1;
-      write(info_.images, images);
-    }
     std::vector<int32_t> mask(info_.views, 0);
     std::fill_n(mask.begin(), std::min(shape_.views, info_.views), 1);
-    write(info_.view_mask, mask);
-    for (uint32_t branch = 0; branch < info_.guidance_branches; ++branch) {
-      std::vector<int32_t> ids(shape_.prompt);
-      for (int32_t& id : ids) id = static_cast<int32_t>(random() % 250 + 2);
-      write(info_.prompt_tokens, ids, uint64_t{branch} * info_.max_prompt * sizeof(int32_t));
-    }
-    write(info_.prompt_length,
-          std::vector<int32_t>(info_.guidance_branches, static_cast<int32_t>(shape_.prompt)));
-    std::normal_distribution<float> normal;
-    std::vector<float> noise(uint64_t{info_.max_samples} * info_.horizon * info_.action_dim);
-    for (float& value : noise) value = normal(random);
-    write(info_.noise, noise);
+    write_random_inputs(context_, info_, mask,
+                        std::vector<int32_t>(std::max(1u, info_.guidance_branches),
+                                             static_cast<int32_t>(shape_.prompt)),
+                        random, stream_);
   }
 
   PolicyTiming measure(const std::string& name, const std::function<void()>& work) const {

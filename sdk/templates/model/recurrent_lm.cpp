@@ -12,14 +12,13 @@
 #include <frt/ops/dense.h>
 #include <frt/ops/embed.h>
 #include <frt/ops/sample.h>
-#include <frt/role/lm.h>
+#include <frt/role/lm_buffers.hpp>
 
 #include <frt/capsule_layout.hpp>
 #include <frt/exec.hpp>
 #include <frt/model.hpp>
 
 #include <algorithm>
-#include <bit>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,7 +30,6 @@ namespace {
 
 constexpr int32_t kTokens = static_cast<int32_t>(kVocabulary);
 constexpr const char* kArchitecture = "one recurrent layer on bytes";
-constexpr uint32_t kMaskWords = (kVocabulary + 31) / 32;
 
 constexpr frt_config_option kOptions[] = {
     {"slots", FRT_CONFIG_INT, 0, "2", nullptr, 1, 64, "sequences that live at once"},
@@ -59,6 +57,12 @@ class RecurrentLm {
     slots_ = static_cast<uint32_t>(config.get_int("slots"));
     chunk_ = static_cast<uint32_t>(config.get_int("prefill_chunk"));
     rows_ = std::max(slots_, chunk_);
+    role_.struct_size = sizeof(role_);
+    role_.vocabulary = kVocabulary;
+    role_.max_context = static_cast<uint32_t>(config.get_size("context"));
+    role_.slots = slots_;
+    role_.prefill_chunk = chunk_;
+    role_.max_batch = slots_;
     leaky_sum_kernel_.emplace(context);
     frt::KernelSet()
         .add(select_tokens_, FRT_OP_SELECT_TOKENS)
@@ -74,7 +78,7 @@ class RecurrentLm {
     describe_state(states, params.name);
     allocate();
     capture();
-    describe(config.get_size("context"));
+    describe();
   }
 
   const frt_model_info& info() const { return info_; }
@@ -86,11 +90,6 @@ class RecurrentLm {
   const std::vector<frt_fingerprint_field>& fingerprint() const { return fingerprint_; }
 
   const void* extension(std::string_view id) const noexcept;
-
-  // Variants are made for powers of two, and for the largest number.
-  static uint32_t bucket(uint32_t count, uint32_t most) {
-    return std::min(std::bit_ceil(count), most);
-  }
 
  private:
   void load(const std::string& path) {
@@ -126,59 +125,34 @@ class RecurrentLm {
 
   uint64_t width() const { return static_cast<uint64_t>(width_); }
 
-  template <class T>
-  frt::Buffer zeros(const char* name, uint64_t count, const frt::Stream& stream) {
-    frt::Buffer made = context_.alloc(FRT_SPACE_DEVICE, count * sizeof(T), name);
-    made.upload(std::vector<T>(count), stream);
-    scratch_bytes_ += made.bytes();
-    return made;
-  }
-
   // Rows that are padding are computed, too: zeros to begin with.
   void allocate() {
     const frt::Stream stream = context_.create_stream("zeros");
-    tokens_ = zeros<int32_t>("tokens", rows_, stream);
-    slot_ids_ = zeros<int32_t>("slot_ids", slots_, stream);
-    positions_ = zeros<int32_t>("positions", slots_, stream);
-    lengths_ = zeros<int32_t>("lengths", slots_, stream);
-    starts_ = zeros<uint32_t>("starts", slots_, stream);
-    sampling_ = zeros<frt_sampling_params>("sampling", slots_, stream);
-    mask_ = zeros<uint32_t>("mask", uint64_t{slots_} * kMaskWords, stream);
-    next_tokens_ = zeros<int32_t>("next_tokens", slots_, stream);
-    log_probabilities_ = zeros<float>("log_probabilities", slots_, stream);
-    logits_ = zeros<float>("logits", uint64_t{slots_} * kVocabulary, stream);
-    ids_ = zeros<int32_t>("ids", rows_, stream);
-    x_ = zeros<float>("x", rows_ * width(), stream);
-    h_ = zeros<float>("h", rows_ * width(), stream);
-    last_ = zeros<float>("last", slots_ * width(), stream);
+    buffers_ = frt::LmBuffers(context_, role_, stream);
+    ids_ = buffers_.zeros<int32_t>(context_, "ids", rows_, stream);
+    x_ = buffers_.zeros<float>(context_, "x", rows_ * width(), stream);
+    h_ = buffers_.zeros<float>(context_, "h", rows_ * width(), stream);
+    last_ = buffers_.zeros<float>(context_, "last", slots_ * width(), stream);
   }
 
   void capture() {
     prefill_ = context_.create_graph("prefill", 32);
     decode_ = context_.create_graph("decode", 32);
-    for (uint32_t rows = 1;; rows = bucket(rows + 1, chunk_)) {
-      prefill_.capture(rows, [this, rows](const frt::Recorder& to) { step(to, 1, rows, 0); });
-      if (rows == chunk_) break;
-    }
-    for (uint32_t batch = 1;; batch = bucket(batch + 1, slots_)) {
-      decode_.capture(batch, [this, batch](const frt::Recorder& to) { step(to, batch, 1, 1); });
-      if (batch == slots_) break;
-    }
+    frt::capture_buckets(prefill_, chunk_,
+                         [this](const frt::Recorder& to, uint32_t rows) { step(to, 1, rows, 0); });
+    frt::capture_buckets(decode_, slots_, [this](const frt::Recorder& to, uint32_t batch) {
+      step(to, batch, 1, 1);
+    });
   }
 
   // Reads `rows` tokens of each of `count` sequences, `generated` ones or a prompt's, and draws one
   // for each.
   void step(const frt::Recorder& to, uint32_t count, uint32_t rows, uint32_t generated) const {
-    frt_sequences sequences{};
-    sequences.count = static_cast<int32_t>(count);
-    sequences.rows = static_cast<int32_t>(rows);
-    sequences.slot = slot_ids_.pointer<int32_t>();
-    sequences.position = positions_.pointer<int32_t>();
-    sequences.length = lengths_.pointer<int32_t>();
+    const frt_sequences sequences = buffers_.sequences(count, rows);
 
     frt_select_tokens_args select{};
     select.sequences = sequences;
-    select.ids = tokens_.pointer<int32_t>();
+    select.ids = buffers_.tokens.pointer<int32_t>();
     select.pending = pending_;
     select.pending_stride = slot_stride_;
     select.ids_out = ids_.pointer<int32_t>();
@@ -191,7 +165,7 @@ class RecurrentLm {
     counting.vocabulary = kTokens;
     counting.counts = counts_;
     counting.slot_stride = slot_stride_;
-    counting.restart = starts_.pointer<uint32_t>();
+    counting.restart = buffers_.starts.pointer<uint32_t>();
     count_tokens_(to, counting);
 
     frt_embed_args embed{};
@@ -230,24 +204,15 @@ class RecurrentLm {
     head.x_stride = width_;
     head.weight = matrix(head_);
     head.bias = bias_.pointer<float>();
-    head.y = logits_.pointer();
+    head.y = buffers_.logits.pointer();
     head.y_stride = kTokens;
     dense_(to, head);
 
-    frt_sample_args sample{};
-    sample.vocabulary = kTokens;
-    sample.sequences = sequences;
-    sample.logits = logits_.pointer<float>();
-    sample.stride = kTokens;
-    sample.params = sampling_.pointer<frt_sampling_params>();
-    sample.mask = mask_.pointer<uint32_t>();
-    sample.mask_stride = kMaskWords;
+    frt_sample_args sample = buffers_.sample_args(role_, sequences);
     sample.counts = counts_;
     sample.counts_stride = slot_stride_;
     sample.pending = pending_;
     sample.pending_stride = slot_stride_;
-    sample.ids = next_tokens_.pointer<int32_t>();
-    sample.log_probabilities = log_probabilities_.pointer<float>();
     sample_(to, sample);
   }
 
@@ -260,44 +225,27 @@ class RecurrentLm {
     return weight;
   }
 
-  void describe(uint64_t context) {
+  void describe() {
     info_.formats = "f32 100 %";
     info_.parameters = weight_bytes_ / sizeof(float);
     info_.weight_bytes = weight_bytes_;
     info_.state_bytes = state_.info().slot_stride * slots_;
-    info_.scratch_bytes = scratch_bytes_;
+    info_.scratch_bytes = buffers_.bytes;
 
-    role_.struct_size = sizeof(role_);
-    role_.vocabulary = kVocabulary;
-    role_.max_context = static_cast<uint32_t>(context);
-    role_.slots = slots_;
-    role_.prefill_chunk = chunk_;
-    role_.max_batch = slots_;
     role_.state = state_.handle();
     role_.prefill = prefill_;
     role_.decode = decode_;
-    role_.tokens = tokens_;
-    role_.slot_ids = slot_ids_;
-    role_.positions = positions_;
-    role_.lengths = lengths_;
-    role_.starts = starts_;
-    role_.sampling = sampling_;
-    role_.mask = mask_;
-    role_.next_tokens = next_tokens_;
-    role_.log_probabilities = log_probabilities_;
-    role_.logits = logits_;
-    role_.mask_words = kMaskWords;
     role_.decode_bytes_weights = weight_bytes_;
     role_.decode_bytes_state = 2 * width() * sizeof(float);
     role_.prefill_flops_token = 2 * width();
 
     const int64_t entries = slots_;
-    ports_ = {frt::make_port("tokens", "ids to read; -1: the pending one", tokens_, FRT_PORT_INPUT,
-                             FRT_DTYPE_I32, {rows_}),
-              frt::make_port("next_tokens", "ids that were drawn", next_tokens_, FRT_PORT_OUTPUT,
-                             FRT_DTYPE_I32, {entries}),
-              frt::make_port("logits", "of the last row of each sequence", logits_, FRT_PORT_OUTPUT,
-                             FRT_DTYPE_F32, {entries, kTokens})};
+    ports_ = {frt::make_port("tokens", "ids to read; -1: the pending one", buffers_.tokens,
+                             FRT_PORT_INPUT, FRT_DTYPE_I32, {rows_}),
+              frt::make_port("next_tokens", "ids that were drawn", buffers_.next_tokens,
+                             FRT_PORT_OUTPUT, FRT_DTYPE_I32, {entries}),
+              frt::make_port("logits", "of the last row of each sequence", buffers_.logits,
+                             FRT_PORT_OUTPUT, FRT_DTYPE_F32, {entries, kTokens})};
     graphs_ = {{"prefill", "tokens of one sequence; key: how many fit", prefill_},
                {"decode", "one token each; key: how many sequences fit", decode_}};
     canonical_ = layout_.canonical_text();
@@ -317,14 +265,13 @@ class RecurrentLm {
   frt::Kernel<frt_sample_args> sample_;
   int32_t width_ = 0;
   uint32_t slots_ = 0, chunk_ = 0, rows_ = 0;
-  uint64_t weight_bytes_ = 0, scratch_bytes_ = 0;
+  uint64_t weight_bytes_ = 0;
   frt::CapsuleLayout layout_;
   frt::State state_;
   void *sum_ = nullptr, *pending_ = nullptr, *counts_ = nullptr;  // of slot 0
   int64_t slot_stride_ = 0;                                       // bytes
   frt::Buffer table_, head_, decay_, bias_;
-  frt::Buffer tokens_, slot_ids_, positions_, lengths_, starts_, sampling_, mask_;
-  frt::Buffer next_tokens_, log_probabilities_, logits_;
+  frt::LmBuffers buffers_;
   frt::Buffer ids_, x_, h_, last_;
   frt::Graph prefill_, decode_;
   frt_model_info info_{};
@@ -337,28 +284,7 @@ class RecurrentLm {
 
 // ---- tables --------------------------------------------------------------------------------
 
-const RecurrentLm& self(frt_model model) {
-  return *frt::object<RecurrentLm>(model);
-}
-
-frt_status lm_info(frt_model model, frt_lm_info* info) {
-  return frt::fill(info, self(model).role());
-}
-frt_status prefill_key(frt_model model, uint32_t rows, frt_shape_key* key) {
-  const uint32_t most = self(model).role().prefill_chunk;
-  if (rows == 0 || rows > most) return FRT_ERR_OUT_OF_RANGE;
-  *key = RecurrentLm::bucket(rows, most);
-  return FRT_OK;
-}
-frt_status decode_key(frt_model model, uint32_t batch, frt_shape_key* key, uint32_t* entries) {
-  const uint32_t most = self(model).role().max_batch;
-  if (batch == 0 || batch > most) return FRT_ERR_OUT_OF_RANGE;
-  *key = *entries = RecurrentLm::bucket(batch, most);
-  return FRT_OK;
-}
-
-constexpr frt_role_lm_v1 kRole = {
-    sizeof(frt_role_lm_v1), 0, lm_info, prefill_key, decode_key, nullptr, nullptr};  // no drafts
+constexpr frt_role_lm_v1 kRole = frt::lm_table<RecurrentLm>();
 constexpr frt_capsule_v1 kCapsule = frt::capsule_table<RecurrentLm>();
 
 const void* RecurrentLm::extension(std::string_view id) const noexcept {

@@ -11,7 +11,6 @@ namespace small {
 namespace {
 
 constexpr uint32_t kSlots = 4, kChunk = 16, kBatch = 3, kContext = 256;
-constexpr uint32_t kMaskWords = (kVocabulary + 31) / 32;
 
 uint64_t mixed(uint64_t hash, uint64_t value) {
   return (hash ^ value) * UINT64_C(0x9E3779B97F4A7C15) + (hash >> 29);
@@ -30,45 +29,22 @@ Lm::Lm(const frt::Context& context, const frt_state_v1* states) : context_(conte
   sum_ = base + state_.region("sum");
   ids_ = base + state_.region("ids");
   stride_ = state_.info().slot_stride;
-  tokens_ = zeros(kChunk * sizeof(int32_t), "tokens");
-  slot_ids_ = zeros(kBatch * sizeof(int32_t), "slot_ids");
-  positions_ = zeros(kBatch * sizeof(int32_t), "positions");
-  lengths_ = zeros(kBatch * sizeof(int32_t), "lengths");
-  starts_ = zeros(kBatch * sizeof(uint32_t), "starts");
-  sampling_ = zeros(kBatch * sizeof(frt_sampling_params), "sampling");
-  mask_ = zeros(kBatch * kMaskWords * sizeof(uint32_t), "mask");
-  next_tokens_ = zeros(kBatch * sizeof(int32_t), "next_tokens");
-  log_probabilities_ = zeros(kBatch * sizeof(float), "log_probabilities");
-  prefill_ = context.create_graph("prefill", 1);
-  decode_ = context.create_graph("decode", 1);
-  capture(prefill_, 1, kChunk);
-  capture(decode_, kBatch, 1);
-
   role_.struct_size = sizeof(role_);
   role_.vocabulary = kVocabulary;
   role_.max_context = kContext;
   role_.slots = kSlots;
   role_.prefill_chunk = kChunk;
   role_.max_batch = kBatch;
+  buffers_ = frt::LmBuffers(context, role_, context.create_stream("zeros"));
+  role_.logits = nullptr;  // a host cannot ask for them
+  prefill_ = context.create_graph("prefill", 1);
+  decode_ = context.create_graph("decode", 1);
+  capture(prefill_, 1, kChunk);
+  capture(decode_, kBatch, 1);
+
   role_.state = state_.handle();
   role_.prefill = prefill_;
   role_.decode = decode_;
-  role_.tokens = tokens_;
-  role_.slot_ids = slot_ids_;
-  role_.positions = positions_;
-  role_.lengths = lengths_;
-  role_.starts = starts_;
-  role_.sampling = sampling_;
-  role_.mask = mask_;
-  role_.mask_words = kMaskWords;
-  role_.next_tokens = next_tokens_;
-  role_.log_probabilities = log_probabilities_;
-}
-
-frt::Buffer Lm::zeros(uint64_t bytes, const char* name) const {
-  frt::Buffer made = context_.alloc(FRT_SPACE_DEVICE, bytes, name);
-  made.upload(std::vector<std::byte>(bytes), context_.create_stream("zeros"));
-  return made;
 }
 
 void Lm::capture(frt::Graph& graph, uint32_t count, uint32_t rows) {
@@ -83,23 +59,23 @@ void Lm::capture(frt::Graph& graph, uint32_t count, uint32_t rows) {
 void Lm::step(uint32_t count, uint32_t rows, uint64_t added) const {
   if (has_defect("state_outside")) added += ++steps_;
   for (uint32_t b = 0; b < count; ++b) {
-    const int32_t length = lengths_.pointer<int32_t>()[b];
+    const int32_t length = buffers_.lengths.pointer<int32_t>()[b];
     if (length <= 0) continue;
-    const auto slot = static_cast<uint64_t>(slot_ids_.pointer<int32_t>()[b]);
+    const auto slot = static_cast<uint64_t>(buffers_.slot_ids.pointer<int32_t>()[b]);
     auto* const pending = reinterpret_cast<int32_t*>(pending_ + slot * stride_);
     auto* const sum = reinterpret_cast<uint64_t*>(sum_ + slot * stride_);
     auto* const ids = reinterpret_cast<int32_t*>(ids_ + slot * stride_);
-    const int32_t first = positions_.pointer<int32_t>()[b];
+    const int32_t first = buffers_.positions.pointer<int32_t>()[b];
     for (int32_t i = 0; i < length; ++i) {
-      const int32_t given = tokens_.pointer<int32_t>()[b * rows + static_cast<uint32_t>(i)];
+      const int32_t given = buffers_.tokens.pointer<int32_t>()[b * rows + static_cast<uint32_t>(i)];
       ids[first + i] = given < 0 ? *pending : given;
       *sum = mixed(*sum, static_cast<uint64_t>(ids[first + i]));
     }
     uint64_t hash = *sum + added;
     for (int32_t i = 0; i < first + length; ++i) hash = mixed(hash, static_cast<uint64_t>(ids[i]));
     *pending = static_cast<int32_t>(hash % kVocabulary);
-    next_tokens_.pointer<int32_t>()[b] = *pending;
-    log_probabilities_.pointer<float>()[b] = -static_cast<float>(hash % 1009) / 1009;
+    buffers_.next_tokens.pointer<int32_t>()[b] = *pending;
+    buffers_.log_probabilities.pointer<float>()[b] = -static_cast<float>(hash % 1009) / 1009;
   }
 }
 

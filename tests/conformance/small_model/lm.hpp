@@ -3,9 +3,9 @@
 // are rows, and of a sum of them, which is a FIXED region.
 #pragma once
 
-#include <frt/role/lm.h>
 #include <frt/capsule_layout.hpp>
 #include <frt/exec.hpp>
+#include <frt/role/lm_buffers.hpp>
 
 #include <atomic>
 #include <string_view>
@@ -24,15 +24,13 @@ class Lm {
  private:
   void capture(frt::Graph& graph, uint32_t count, uint32_t rows);
   void step(uint32_t count, uint32_t rows, uint64_t added) const;
-  frt::Buffer zeros(uint64_t bytes, const char* name) const;
 
   frt::Context context_;
   frt::CapsuleLayout layout_;
   frt::State state_;
   std::byte *pending_ = nullptr, *sum_ = nullptr, *ids_ = nullptr;  // of slot 0
   uint64_t stride_ = 0;                                             // bytes from slot to slot
-  frt::Buffer tokens_, slot_ids_, positions_, lengths_, starts_, sampling_, mask_, next_tokens_,
-      log_probabilities_;
+  frt::LmBuffers buffers_;
   frt::Graph prefill_, decode_;
   mutable std::atomic<uint64_t> steps_{0}, launches_{0};
   frt_lm_info role_{};
