@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "robot/record/episode_svg.hpp"
+#include "runtime/plugin_call.hpp"
 
 namespace frt::host {
 namespace {
@@ -195,7 +196,8 @@ std::vector<std::string> names_for_policy(const frt_environment_info& info,
 
 // Runs one function of the table. A call that succeeds allocates nothing here.
 template <class Body>
-void PluginEnvironment::call(const char* function, const Body& body) const {
+void PluginEnvironment::call(const char* function, const Body& body, Pace pace) const {
+  const PluginCall running(sender_.c_str(), function, pace == Pace::kTick);
   frt_error error{};
   const frt_status status = contain(sender_, function, [&] { return body(&error); });
   if (status == FRT_OK) return;
@@ -303,7 +305,9 @@ void PluginEnvironment::take_array(const frt_environment_port& port, const frt_a
 const frt_observation& PluginEnvironment::observe() {
   frt_observation given{};
   given.struct_size = sizeof(given);
-  call("observe", [&](frt_error* error) { return table_.observe(handle_, &given, error); });
+  call(
+      "observe", [&](frt_error* error) { return table_.observe(handle_, &given, error); },
+      Pace::kTick);
   const auto seen = read_table<frt_observation>(&given, sender_, sizeof(given));
   if (seen.array_count != info_.port_count || !seen.arrays) {
     throw Error(FRT_ERR_MISMATCH,
@@ -336,8 +340,9 @@ const frt_observation& PluginEnvironment::observe() {
 void PluginEnvironment::apply(std::span<const double> action) {
   frt_environment_result given{};
   given.struct_size = sizeof(given);
-  call("step",
-       [&](frt_error* error) { return table_.step(handle_, action.data(), &given, error); });
+  call(
+      "step", [&](frt_error* error) { return table_.step(handle_, action.data(), &given, error); },
+      Pace::kTick);
   const auto result = read_table<frt_environment_result>(&given, sender_, sizeof(given));
   constexpr uint32_t kKnown = FRT_EPISODE_SUCCEEDED | FRT_EPISODE_OVER;
   if (result.flags & ~kKnown) {
@@ -359,8 +364,10 @@ void PluginEnvironment::apply(std::span<const double> action) {
 
 bool PluginEnvironment::operator_action(std::span<double> action) {
   if (!table_.expert_action) return false;
-  call("expert_action",
-       [&](frt_error* error) { return table_.expert_action(handle_, action.data(), error); });
+  call(
+      "expert_action",
+      [&](frt_error* error) { return table_.expert_action(handle_, action.data(), error); },
+      Pace::kTick);
   for (uint32_t i = 0; i < action_dim_; ++i) {
     if (std::isfinite(action[i])) continue;
     throw Error(FRT_ERR_FORMAT, sender_ + ": its `expert_action` gives " +

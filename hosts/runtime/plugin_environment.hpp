@@ -75,8 +75,9 @@ class PluginEnvironment : public Environment {
  private:
   class Picture;
 
+  enum class Pace { kTick, kAny };  // whether it is called in each tick
   template <class Body>
-  void call(const char* function, const Body& body) const;
+  void call(const char* function, const Body& body, Pace pace = Pace::kAny) const;
   void take_array(const frt_environment_port& port, const frt_array& array);
   void set_instruction(const char* text);
 

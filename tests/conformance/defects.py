@@ -119,6 +119,18 @@ SMALL_POLICY = [
     ("capsule_forgets_noise", "policy capsules", "value "),
     ("prompt_kept", "policy default instruction", "not what came before"),
     ("no_prompt_oddly", "policy default instruction", "without an instruction returns FRT_ERR_INVALID_ARGUMENT"),
+    ("set_prompt_ignored", "policy prompts", "leaves id 0 of branch 0 unwritten"),
+    ("set_prompt_miscounts", "policy prompts", "says that the prompt has 8 tokens, and prompt_length of branch 0 is 7"),
+    ("set_prompt_wants_tokens", "policy prompts", "signal Aborted"),
+    ("set_prompt_ascii", "policy prompts", "signal Aborted"),
+    ("set_prompt_borrows", "policy prompts", "against `write` of the same words"),
+    ("set_prompt_all_branches", "policy prompts", "changes the prompt of branch 1"),
+    ("set_prompt_any_branch", "policy prompts", "set_prompt of branch 2 returns FRT_OK"),
+    ("set_prompt_silent", "policy prompts", 'set_prompt of "" returns FRT_ERR_INVALID_ARGUMENT without a message'),
+    ("set_prompt_refusal_writes", "policy prompts", "is refused, but changes the prompt of branch 0"),
+    ("set_prompt_remembers", "policy prompts", "after other prompts"),
+    ("set_prompt_becomes_default", "policy prompts", "without an instruction"),
+    ("set_prompt_captured", "policy prompts", "captured against eager"),
     ("types_judged", "policy refuses observations", "FRT_ERR_INVALID_ARGUMENT, it must be FRT_ERR_UNSUPPORTED"),
     ("guidance_ignored", "policy guidance", "the chunk is the same with the strengths 1.5 and 4"),
     ("guidance_unchecked", "policy guidance", "with a last strength of nan returns FRT_OK"),
@@ -135,6 +147,7 @@ SMALL_POLICY = [
 # Other cases that a rule is broken for, too.
 ALSO = {
     "encode_trusts": {"model chat prompts"},
+    "policy_launch_works": {"policy prompts"},
     "input_written": {"policy guidance", "policy continuation"},
 }
 # Backend defects of the rows that come later than `plugin device`: submissions, which no case of a plugin makes.

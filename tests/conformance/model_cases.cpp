@@ -300,6 +300,7 @@ void add_model_cases(std::vector<PluginCase>& cases) {
   add_tokenizer_cases(cases);
   add_chat_cases(cases);
   add_policy_cases(cases);
+  add_prompt_cases(cases);
   add_guidance_cases(cases);
   cases.push_back({"model capsule version", capsule_version});
   cases.push_back({"model hot calls do not allocate", hot_calls});

@@ -42,11 +42,12 @@ std::vector<PluginCase> plugin_cases(uint32_t kind);
 
 // The cases of a model, after those.
 void add_model_cases(std::vector<PluginCase>& cases);
-// Among those: of its tokenizer, of its conversation format, of a robot policy, of what a policy is
-// told beside its observation.
+// Among those: of its tokenizer, of its conversation format, of a robot policy, of the prompts of
+// one, of what else a policy is told beside its observation.
 void add_tokenizer_cases(std::vector<PluginCase>& cases);
 void add_chat_cases(std::vector<PluginCase>& cases);
 void add_policy_cases(std::vector<PluginCase>& cases);
+void add_prompt_cases(std::vector<PluginCase>& cases);
 void add_guidance_cases(std::vector<PluginCase>& cases);
 // The cases of an environment, in place of those.
 void add_environment_cases(std::vector<PluginCase>& cases);

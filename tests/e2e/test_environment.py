@@ -3,6 +3,7 @@
 it does wrong ends the command with the name of the environment and of its plugin."""
 import json
 import os
+import signal
 import subprocess
 import unittest
 
@@ -104,6 +105,40 @@ class Environments(rollout.Episodes):
         said = log.read_text(encoding="utf-8", errors="replace")
         self.assertEqual(result.returncode, OK, said)
         self.assertIn("test.environment: its `reset` has not returned for 0.02 s", said)
+
+    def hanging(self, call, *arguments):
+        """A command whose environment hangs in `call`, for good."""
+        environment = {**clean_environment(), "FRT_TEST_DEFECT": f"{call}_hangs"}
+        process = subprocess.Popen(
+            [HOST, "-q", "--plugin-dir", rollout.PLUGINS, "--plugin-dir", FAULTY, *map(str, arguments)], env=environment,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=self.folder, text=True)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.assertEqual(process.stderr.readline(), "hangs\n")
+        return process
+
+    def test_a_signal_ends_a_command_whose_environment_hangs_and_names_it(self):
+        rows = [(number, call, command) for number in (signal.SIGINT, signal.SIGTERM)
+                for call, command in (("step", ("rollout", "-n", 1)), ("observe", ("rollout", "-n", 1)),
+                                      ("expert_action", ("rollout", "-n", 1, "--takeover", "0:5")),
+                                      ("step", ("handoff", "--seconds", 60)))]
+        rows.append((signal.SIGTERM, "reset", ("rollout", "-n", 1)))
+        for number, call, (command, *arguments) in rows:
+            with self.subTest(number=number, call=call, command=command):
+                process = self.hanging(call, command, self.world(), *arguments)
+                process.send_signal(number)
+                said = process.communicate(timeout=TIMEOUT)[1]
+                self.assertEqual(process.returncode, 128 + number, said)
+                self.assertEqual(said, f"error: {SENDER}: its `{call}` did not come back in time; ended without it\n")
+
+    def test_an_interrupted_reset_may_take_its_time_and_a_second_interrupt_ends_it(self):
+        process = self.hanging("reset", "rollout", self.world(), "-n", 1)
+        process.send_signal(signal.SIGINT)
+        with self.assertRaises(subprocess.TimeoutExpired):
+            process.wait(1.5)   # more than a tick has
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(process.wait(TIMEOUT), 128 + signal.SIGINT)
 
     def test_hz_follows_the_environment_and_may_not_contradict_it(self):
         result = self.act("environment_slow", "rollout", self.world(), "-n", 1, "--json", "--record", "one")

@@ -81,10 +81,11 @@ execute = 10
         self.policy()
         verdicts = json.loads(run(os.environ["FRT_PLUGIN_CHECK"], self.plugins / "acme_reach.so", "--reference",
                                   f"{BUILD}/lib/frt/plugins/frt_cpu.so", "--checkpoint",
-                                  self.folder / "weights.safetensors", "--json"))
+                                  self.folder / "weights.safetensors", "--prompt", "reach the red disc", "--json"))
         results = {case["name"]: case["result"] for case in verdicts["cases"]}
         self.assertLessEqual(set(results.values()), {"ok", "skip"}, verdicts)
-        for case in ("captured equals eager", "refuses observations", "default instruction", "writes its outputs alone"):
+        for case in ("captured equals eager", "refuses observations", "default instruction", "prompts",
+                     "writes its outputs alone"):
             self.assertEqual(results[f"policy {case}"], "ok", verdicts)
 
     def test_an_instruction_without_a_goal_is_refused_with_the_goals(self):

@@ -12,11 +12,16 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <ctime>
 #include <frt/error.hpp>
+#include <span>
+
+#include "runtime/plugin_call.hpp"
 
 namespace frt::host {
 namespace {
@@ -34,6 +39,8 @@ timer_t end_timer;
 volatile std::sig_atomic_t explained = 0;    // an end that is forced
 volatile std::sig_atomic_t ended_with = -1;  // the program's status, once it has ended by itself
 bool has_timer = false;
+std::atomic<uint64_t> watched_call{0};  // that ran when the timer started after a SIGINT
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
 // Starts the timer anew.
 void arm() noexcept {
@@ -44,15 +51,42 @@ void arm() noexcept {
   timer_settime(end_timer, 0, &after, nullptr);
 }
 
-extern "C" void on_time_over(int) {
-  static constexpr char kText[] = "error: a plugin did not come back in time; ended without it\n";
-  if (asked_to_end == 0) return;
-  if (ended_with >= 0) _exit(ended_with);
-  pollfd out{STDERR_FILENO, POLLOUT, 0};  // a terminal that was stopped (Ctrl-S) takes nothing
-  if (explained != 0 && poll(&out, 1, 0) == 1 && (out.revents & POLLOUT) != 0) {
-    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kText, sizeof(kText) - 1);
+// Starts the timer after a SIGINT, for the call of a tick that runs now.
+void watch_tick() noexcept {
+  const RunningCall call = running_call();
+  watched_call = call.in_tick ? call.number : 0;
+  arm();
+}
+
+// "error: environment 'arm' (plugin acme.arm): its `step` did not come back in time; ...".
+void explain() noexcept {
+  const RunningCall call = running_call();
+  const char* const unnamed[] = {"error: a plugin did not come back in time; ended without it\n"};
+  const char* const named[] = {"error: ", call.sender, ": its `", call.function,
+                               "` did not come back in time; ended without it\n"};
+  char text[512];
+  std::size_t used = 0;
+  for (const char* part : call.number != 0 ? std::span<const char* const>(named) : unnamed) {
+    const std::size_t bytes = std::min(std::strlen(part), sizeof(text) - used);
+    std::memcpy(text + used, part, bytes);
+    used += bytes;
   }
-  _exit(128 + asked_to_end);
+  pollfd out{STDERR_FILENO, POLLOUT, 0};  // a terminal that was stopped (Ctrl-S) takes nothing
+  if (poll(&out, 1, 0) == 1 && (out.revents & POLLOUT) != 0) {
+    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text, used);
+  }
+}
+
+extern "C" void on_time_over(int) {
+  if (asked_to_end == 0) {
+    const RunningCall call = running_call();
+    if (interrupted == 0 || !call.in_tick) return;
+    if (call.number != watched_call) return watch_tick();
+  } else if (ended_with >= 0) {
+    _exit(ended_with);
+  }
+  if (explained != 0) explain();
+  _exit(128 + (asked_to_end != 0 ? asked_to_end : SIGINT));
 }
 
 extern "C" void on_signal(int number) {
@@ -63,6 +97,8 @@ extern "C" void on_signal(int number) {
   if ((number != SIGINT || again) && asked_to_end == 0) {
     asked_to_end = number;
     arm();
+  } else if (asked_to_end == 0 && had_plugin_call()) {
+    watch_tick();
   }
   // A full pipe is readable already.
   [[maybe_unused]] const ssize_t written = write(wake[1], "", 1);

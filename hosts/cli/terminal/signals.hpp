@@ -23,7 +23,8 @@ void end_with(int status) noexcept;
 // From a signal that asks the program to end (SIGTERM, SIGHUP) on, a timer runs: after kPatience
 // and what an EndAllowance gives, the program ends with the status 128 + number, although a call
 // into a plugin has not come back. The timer goes on when the object is gone: a plugin may hang
-// while it is closed.
+// while it is closed. After a SIGINT the timer ends the program with 130 if a call of an
+// environment's tick (runtime/plugin_call.hpp) runs since the signal: the work cannot stop then.
 class InterruptGuard {
  public:
   // The same signal once more.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <frt/observation.hpp>
 #include <frt/plugin.hpp>
@@ -98,7 +99,8 @@ Policy::Policy(const frt::Context& context, const frt_state_v1* states) : contex
 
 void Policy::capture(uint32_t branches) {
   infer_.capture(branches, [this, branches](const frt::Recorder& to) {
-    const float added = has_defect("policy_launch_works") ? ++launches_ : 0;
+    float added = has_defect("policy_launch_works") ? ++launches_ : 0;
+    if (has_defect("set_prompt_captured") && told_) added = 1;
     context_.call(to.backend_stream(), [=, this] { infer(branches, added); });
   });
 }
@@ -120,6 +122,10 @@ float Policy::velocity(uint32_t branch, uint32_t row, uint32_t value, float at) 
 void Policy::infer(uint32_t branches, float added) const {
   const auto& control = *continuation_.pointer<frt_policy_continuation>();
   const auto rows = has_defect("chunk_short") ? kHorizon - 1 : kHorizon;
+  for (uint32_t i = 0; borrowed_ && borrowed_[i] != '\0'; ++i) {
+    prompt_.pointer<int32_t>()[i] = static_cast<unsigned char>(borrowed_[i]);
+  }
+  if (remembers_) added += 1;
   for (uint32_t row = 0; row < rows; ++row) {
     const bool locked = static_cast<int32_t>(row) < control.locked;
     for (uint32_t value = 0; value < kActions; ++value) {
@@ -164,6 +170,31 @@ void Policy::set_prompt(uint32_t branch, std::span<const int32_t> ids, frt_strea
   const auto length = static_cast<int32_t>(ids.size());
   upload(prompt_, ids, stream, uint64_t{branch} * kPrompt);
   upload(lengths_, std::span(&length, 1), stream, branch);
+}
+
+uint32_t Policy::tell(uint32_t branch, const char* instruction, frt_stream stream) {
+  if (has_defect("no_words") || has_defect("no_words_no_ids")) {
+    throw Error(FRT_ERR_BAD_STATE, "there is no tokenizer");
+  }
+  if (has_defect("set_prompt_any_branch") && branch >= kBranches) return 0;
+  std::vector<int32_t> ids;
+  for (const char c : std::string_view(instruction)) ids.push_back(static_cast<unsigned char>(c));
+  if (has_defect("set_prompt_ascii") &&
+      std::ranges::any_of(ids, [](int32_t id) { return id > 127; })) {
+    std::abort();
+  }
+  if (has_defect("set_prompt_refusal_writes") && branch < kBranches && ids.size() > kPrompt) {
+    upload(prompt_, std::span<const int32_t>(ids).first(kPrompt), stream,
+           uint64_t{branch} * kPrompt);
+  }
+  told_ = true;
+  if (has_defect("set_prompt_remembers") && ids.empty()) remembers_ = true;
+  if (has_defect("set_prompt_borrows")) borrowed_ = instruction;
+  const auto count = static_cast<uint32_t>(ids.size());
+  if (has_defect("set_prompt_ignored")) return count;
+  set_prompt(branch, ids, stream);
+  if (has_defect("set_prompt_all_branches")) set_prompt(kBranches - 1 - branch, ids, stream);
+  return has_defect("set_prompt_miscounts") ? count + 1 : count;
 }
 
 void Policy::set_guidance(std::span<const float> strengths, frt_stream stream) const {
@@ -239,7 +270,9 @@ frt_observed Policy::write(const frt_observation& given, frt_stream stream) cons
     throw Error(FRT_ERR_INVALID_ARGUMENT, "give the instruction");
   }
   const bool told = given.prompt || given.prompt_tokens;
-  if (!told && !has_defect("prompt_kept")) {
+  const bool kept =
+      has_defect("prompt_kept") || (has_defect("set_prompt_becomes_default") && told_);
+  if (!told && !kept) {
     throw Error(has_defect("no_prompt_oddly") ? FRT_ERR_INVALID_ARGUMENT : FRT_ERR_NOT_FOUND,
                 "there is no instruction, and no default one");
   }
@@ -329,12 +362,14 @@ const frt_role_policy_v1& policy_table() {
       nullptr,
       nullptr,
       [](frt_model model, uint32_t branch, const char* instruction, const char*, frt_stream stream,
-         uint32_t* tokens, frt_error* error) {
+         uint32_t* tokens, frt_error* error) -> frt_status {
+        if (has_defect("set_prompt_silent") && instruction[0] == '\0') {
+          return FRT_ERR_INVALID_ARGUMENT;
+        }
         return guard(error, [&] {
-          const std::string_view text = instruction;
-          const std::vector<int32_t> ids(text.begin(), text.end());
-          self(model).set_prompt(branch, ids, stream);
-          if (tokens) *tokens = static_cast<uint32_t>(ids.size());
+          const uint32_t count = self(model).tell(branch, instruction, stream);
+          if (!tokens && has_defect("set_prompt_wants_tokens")) std::abort();
+          if (tokens) *tokens = count;
         });
       },
       [](frt_model model, const float* strengths, uint64_t count, frt_stream stream,

@@ -25,6 +25,8 @@ class Policy {
 
   static frt_status key_of(const frt_policy_shape& shape, frt_shape_key& key);
   void set_prompt(uint32_t branch, std::span<const int32_t> ids, frt_stream stream) const;
+  // The ids of an instruction, one for each byte; returns how many.
+  uint32_t tell(uint32_t branch, const char* instruction, frt_stream stream);
   void set_guidance(std::span<const float> strengths, frt_stream stream) const;
   void set_continuation(const frt_policy_previous& previous, frt_stream stream) const;
   frt_observed write(const frt_observation& given, frt_stream stream) const;
@@ -51,6 +53,9 @@ class Policy {
       weights_, continuation_, actions_;
   frt::Graph infer_;
   mutable float launches_ = 0;
+  // Of copies that break a rule.
+  bool told_ = false, remembers_ = false;
+  const char* borrowed_ = nullptr;
   uint64_t frames_ = 0;
   float largest_ = 0;
   frt_policy_info role_{};

@@ -4,6 +4,7 @@
 #include <frt/environment.hpp>
 
 #include <array>
+#include <cstdio>
 #include <limits>
 #include <stdexcept>
 #include <string>
@@ -15,6 +16,13 @@ namespace {
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kLow[] = {-1, -1}, kHigh[] = {1, 1};
 constexpr uint32_t kSide = 28, kSteps = 10;
+
+// Says on stderr that it hangs.
+void may_hang(const char* call) {
+  if (!defects::is(std::string(call) + "_hangs")) return;
+  std::fputs("hangs\n", stderr);
+  defects::hang(call);
+}
 
 class Counter {
  public:
@@ -57,7 +65,7 @@ class Counter {
 
   const frt_environment_info& info() const { return info_; }
   void reset(const frt_environment_start& start) {
-    defects::may_hang("reset");
+    may_hang("reset");
     if (defects::is("reset_fails")) throw frt::Error(FRT_ERR_DEVICE, "the arm is not plugged in");
     task_ = start.task == FRT_TASK_ANY ? static_cast<uint32_t>(start.seed % 2) : start.task;
     const bool remembers = defects::is("environment_remembers");
@@ -70,6 +78,7 @@ class Counter {
     steps_ = 0;
   }
   const frt_observation& observe() {
+    may_hang("observe");
     if (defects::is("observe_moves")) sums_[1] += 1;
     seen_.prompt = tasks_[task_].instruction;
     if (defects::is("observe_no_prompt")) seen_.prompt = nullptr;
@@ -81,6 +90,7 @@ class Counter {
     return seen_;
   }
   frt_environment_result step(std::span<const double> action) {
+    if (steps_ == 3) may_hang("step");
     if (defects::is("step_fails") && steps_ == 3) {
       throw frt::Error(FRT_ERR_DEVICE, "the arm is stuck");
     }
@@ -94,6 +104,7 @@ class Counter {
   }
   void set_task(uint32_t task) { task_ = defects::is("set_task_ignored") ? task_ : task; }
   void expert_action(std::span<double> action) {
+    may_hang("expert_action");
     action[0] = defects::is("expert_nan") ? kNan : defects::is("expert_far") ? 2 : 0.5;
     action[1] = 0;
   }
