@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "embed/server.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -10,6 +11,24 @@ namespace frt::embed {
 namespace {
 
 constexpr uint64_t kLongestDrain = uint64_t{24} * 60 * 60 * 1000;  // ms
+
+// What [host.robot] means is a policy, whatever role its model has.
+void refuse_policy(const core::Manifest& manifest, const host::HttpSettings& settings) {
+  const core::HostSpec* robot = manifest.find_host("robot");
+  if (!robot) return;
+  std::string policy = robot->settings.text("model");
+  std::vector<std::string> served = settings.models;
+  if (manifest.models.size() == 1) {
+    const std::string& only = manifest.models.front().name;
+    if (policy.empty()) policy = only;
+    if (served.empty()) served = {only};
+  }
+  if (std::ranges::find(served, policy) == served.end()) return;
+  throw Error(FRT_ERR_UNSUPPORTED,
+              "'" + policy +
+                  "' is the policy of [host.robot], and a server of a program serves "
+                  "language models alone; serve policies with frt-host serve");
+}
 
 host::HttpSettings settings_of(Runtime& runtime, const frt_server_options& options) {
   host::HttpChoice choice;
@@ -24,6 +43,7 @@ host::HttpSettings settings_of(Runtime& runtime, const frt_server_options& optio
   }
   host::HttpSettings settings = host::http_settings(runtime.manifest());
   host::choose(settings, choice);
+  refuse_policy(runtime.manifest(), settings);
   if (options.drain_ms > 0) settings.drain = std::chrono::milliseconds(options.drain_ms);
   settings.engine.around = [&log = runtime.log()](const std::function<void()>& body) {
     const core::LogScope scope(&log);

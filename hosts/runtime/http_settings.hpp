@@ -43,8 +43,8 @@ void check_models(const core::Manifest& manifest, const HttpSettings& settings);
 
 // What a program says over the manifest; what is empty counts as not said.
 struct HttpChoice {
-  std::vector<std::string> models;
-  std::string listen;
+  std::vector<std::string> models{};
+  std::string listen{};
 };
 // Throws FRT_ERR_INVALID_ARGUMENT for an address that is none, and what require_key_or_loopback()
 // throws.
