@@ -15,6 +15,7 @@
 
 FRT_CONTRACT(frt_runtime_options, "frt_runtime_options", progress_user);
 FRT_CONTRACT(frt_lm_options, "frt_lm_options", queue_limit);
+FRT_CONTRACT(frt_server_options, "frt_server_options", drain_ms);
 FRT_CONTRACT(frt_generate_request, "frt_generate_request", deadline_ms);
 FRT_CONTRACT(frt_infer_options, "frt_infer_options", draw);
 

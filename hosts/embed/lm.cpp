@@ -16,12 +16,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-host::LmModel model_of(const Instance& instance) {
-  return host::LmModel(instance.device().context(), core::state_table(), core::capsules_table(),
-                       instance.made().table, instance.made().handle, instance.name(),
-                       instance.plugin());
-}
-
 std::vector<int32_t> stop_ids_of(const Json& defaults) {
   const auto found = defaults.find("stop_token_ids");
   return found == defaults.end() ? std::vector<int32_t>{} : found->get<std::vector<int32_t>>();
@@ -33,10 +27,16 @@ Json json_of(const char* text, const char* name) {
 
 }  // namespace
 
+host::LmModel language_model_of(const Instance& instance) {
+  return host::LmModel(instance.device().context(), core::state_table(), core::capsules_table(),
+                       instance.made().table, instance.made().handle, instance.name(),
+                       instance.plugin());
+}
+
 Lm::Lm(std::shared_ptr<Instance> instance, const frt_lm_options& options)
-    : lease_(instance),
+    : lease_(instance, EngineUser::kProgram),
       log_(instance->runtime().log()),
-      model_(model_of(*instance)),
+      model_(language_model_of(*instance)),
       defaults_(model_.generation_defaults()),
       stop_ids_(stop_ids_of(defaults_)) {
   Runtime& runtime = instance->runtime();

@@ -20,6 +20,9 @@
 
 namespace frt::embed {
 
+// Throws FRT_ERR_UNSUPPORTED for a model that is no language model.
+host::LmModel language_model_of(const Instance& instance);
+
 class Lm {
  public:
   static constexpr const char* kNoun = "language model";

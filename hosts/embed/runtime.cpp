@@ -10,6 +10,8 @@
 
 #include "embed/lm.hpp"
 #include "embed/policy.hpp"
+#include "embed/server.hpp"
+#include "runtime/about.hpp"
 #include "runtime/http_settings.hpp"
 #include "runtime/lm_settings.hpp"
 #include "runtime/robot_settings.hpp"
@@ -107,10 +109,11 @@ void Device::require_no_engine() {
   std::unique_lock lock(mutex_);
   freed_.wait(lock, [&] { return engine_.empty() || !owned_ || !owner_.expired(); });
   if (engine_.empty()) return;
-  throw Error(FRT_ERR_BAD_STATE, "device '" + opened_.spec->name +
-                                     "' is driven by the language model '" + engine_ +
-                                     "'; close it first, or give the other model a device of its "
-                                     "own");
+  throw Error(FRT_ERR_BAD_STATE,
+              "device '" + opened_.spec->name + "' is driven by the language model '" + engine_ +
+                  (user_ == EngineUser::kServer ? "', which a server serves; close the server first"
+                                                : "'; close it first") +
+                  ", or give the other model a device of its own");
 }
 
 void Device::set_engine_owner(std::weak_ptr<void> owner) {
@@ -202,6 +205,14 @@ std::shared_ptr<Policy> Runtime::policy(const std::string& name) {
   return policy;
 }
 
+std::shared_ptr<Server> Runtime::serve(const frt_server_options& options) {
+  const std::lock_guard lock(setup_);
+  const auto server = std::make_shared<Server>(shared_from_this(), options);
+  for (const std::string& name : server->models()) server->add(instance_locked(name));
+  server->set_about(host::about_json(*runtime_, "libfrt"));
+  return server;
+}
+
 std::shared_ptr<OpenDevice> Runtime::open_device(const char* name) {
   const std::lock_guard lock(setup_);
   return std::make_shared<OpenDevice>(shared_from_this(), device(name));
@@ -236,7 +247,8 @@ Instance::~Instance() {
 
 // ---- leases ----
 
-EngineLease::EngineLease(std::shared_ptr<Instance> instance) : instance_(std::move(instance)) {
+EngineLease::EngineLease(std::shared_ptr<Instance> instance, EngineUser user)
+    : instance_(std::move(instance)) {
   Device& device = instance_->device();
   device.require_no_engine();
   const auto turn = device.turn();
@@ -250,6 +262,7 @@ EngineLease::EngineLease(std::shared_ptr<Instance> instance) : instance_(std::mo
   }
   device.leaving_.reserve(instance_->runtime().manifest().models.size());
   device.engine_ = instance_->name();
+  device.user_ = user;
 }
 
 EngineLease::~EngineLease() {

@@ -28,6 +28,10 @@ class Instance;
 class Lm;
 class OpenDevice;
 class Policy;
+class Server;
+
+// Who drives a language model.
+enum class EngineUser { kProgram, kServer };
 
 class Device {
  public:
@@ -57,6 +61,7 @@ class Device {
   std::mutex mutex_;  // of what follows
   std::condition_variable freed_;
   std::string engine_;  // the model whose engine drives it
+  EngineUser user_ = EngineUser::kProgram;
   bool owned_ = false;
   std::weak_ptr<void> owner_;
   uint32_t shared_ = 0;  // who takes turns on it
@@ -81,6 +86,8 @@ class Runtime : public std::enable_shared_from_this<Runtime> {
   std::shared_ptr<Instance> instance(const std::string& name);
   std::shared_ptr<Lm> lm(const std::string& name, const frt_lm_options& options);
   std::shared_ptr<Policy> policy(const std::string& name);
+  // Listens, loads the models and serves them.
+  std::shared_ptr<Server> serve(const frt_server_options& options);
   // NULL: the only open one. Throws FRT_ERR_NOT_FOUND, FRT_ERR_INVALID_ARGUMENT.
   std::shared_ptr<OpenDevice> open_device(const char* name);
 
@@ -128,7 +135,7 @@ class Instance {
 class EngineLease {
  public:
   // Throws FRT_ERR_BAD_STATE if the device has another driver.
-  explicit EngineLease(std::shared_ptr<Instance> instance);
+  EngineLease(std::shared_ptr<Instance> instance, EngineUser user);
   ~EngineLease();
   EngineLease(const EngineLease&) = delete;
   EngineLease& operator=(const EngineLease&) = delete;

@@ -76,7 +76,7 @@ Json manifest_json(const core::Runtime& runtime) {
 
 }  // namespace
 
-Json about_json(const core::Runtime& runtime) {
+Json about_json(const core::Runtime& runtime, const char* program) {
   Json models = Json::array(), devices = Json::array(), plugins = Json::array();
   std::vector<const core::OpenPlugin*> open;
   const auto note = [&](const core::OpenPlugin& plugin) -> const core::Card& {
@@ -111,7 +111,7 @@ Json about_json(const core::Runtime& runtime) {
                        {"abi", version(card.abi_major, card.abi_minor)}});
   }
   return {{"object", "about"},
-          {"program", "frt-host"},
+          {"program", program},
           {"abi", version(FRT_ABI_MAJOR, FRT_ABI_MINOR)},
           {"models", std::move(models)},
           {"devices", std::move(devices)},

@@ -2,7 +2,7 @@
 // about.hpp - what a running program may tell its clients about itself: models, devices, plugins
 // and the values of the manifest, without a path, a file's name or a secret.
 //
-//   {"object": "about", "program": "frt-host", "abi": "0.9",
+//   {"object": "about", "program": "frt-host" or another one, "abi": "0.9",
 //    "models":   [{"id", "plugin", "plugin_version", "device"}],
 //    "devices":  [{"id", "backend", "backend_version", "ordinal"}],
 //    "plugins":  [{"id", "kind", "version", "abi"}],
@@ -20,6 +20,6 @@
 
 namespace frt::host {
 
-nlohmann::ordered_json about_json(const core::Runtime& runtime);  // [setup]
+nlohmann::ordered_json about_json(const core::Runtime& runtime, const char* program);  // [setup]
 
 }  // namespace frt::host

@@ -249,6 +249,12 @@ void check_models(const core::Manifest& manifest, const HttpSettings& settings) 
   }
 }
 
+void choose(HttpSettings& settings, const HttpChoice& choice) {
+  if (!choice.models.empty()) settings.models = choice.models;
+  if (!choice.listen.empty()) settings.server.listen = choice.listen;
+  require_key_or_loopback(settings);
+}
+
 void require_key_or_loopback(const HttpSettings& settings) {
   const ListenAddress listen = parse_listen(settings.server.listen, true);
   const bool local = !listen.unix_path.empty() || listen.address.is_loopback();

@@ -41,6 +41,15 @@ HttpSettings http_settings(const core::Config& given);
 // for an alias of a model that is not served. Nothing is said about what `settings` leave open.
 void check_models(const core::Manifest& manifest, const HttpSettings& settings);
 
+// What a program says over the manifest; what is empty counts as not said.
+struct HttpChoice {
+  std::vector<std::string> models{};
+  std::string listen{};
+};
+// Throws FRT_ERR_INVALID_ARGUMENT for an address that is none, and what require_key_or_loopback()
+// throws.
+void choose(HttpSettings& settings, const HttpChoice& choice);
+
 // Throws FRT_ERR_INVALID_ARGUMENT for an address that other machines reach where no key_file is
 // named: whoever reaches it could use the models. Ask again if `listen` changes.
 void require_key_or_loopback(const HttpSettings& settings);

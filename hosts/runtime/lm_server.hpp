@@ -37,6 +37,7 @@ class LmServer {
   const std::vector<std::string>& models() const noexcept { return settings_.models; }
   // "http://127.0.0.1:8080", "https://...", "unix:/run/frt.sock".
   std::string address() const;
+  uint16_t port() const noexcept { return server_->port(); }  // 0 for a UNIX socket
   // Serves `model` from now on, as `name`. What it is made of outlives stop().  [setup]
   void add(const std::string& name, LmModel model);
   // LmService::set_policy().

@@ -137,15 +137,15 @@ ExitCode serve_policy(App& app, const RobotSettings& settings, const LoadedModel
 }
 
 // What a command line says, over what the manifest says.
-void override_listen(std::string& listen, const std::string& given, bool allow_unix) {
+void override_listen(std::string& listen, const std::string& given) {
   if (given.empty()) return;
-  stage(ExitCode::kUsage, [&] { parse_listen(given, allow_unix); });
+  stage(ExitCode::kUsage, [&] { parse_listen(given); });
   listen = given;
 }
 
 ExitCode serve_policy_alone(App& app, const core::Manifest& manifest, const ServeOptions& options) {
   RobotSettings settings = robot_settings(manifest);
-  override_listen(settings.server.listen, options.listen, false);
+  override_listen(settings.server.listen, options.listen);
   const LoadedModel loaded =
       load_model(app, options.manifest, options.model.empty() ? settings.model : options.model);
   return serve_policy(app, settings, loaded);
@@ -230,9 +230,9 @@ void reload(App& app, const core::Manifest& manifest, LmServer& server) noexcept
 ExitCode serve_models(App& app, const core::Manifest& manifest, const ServeOptions& options,
                       const RobotSettings* policy) {
   HttpSettings settings = http_settings(manifest);
-  if (!options.model.empty()) settings.models = {options.model};
-  override_listen(settings.server.listen, options.listen, true);
-  stage(ExitCode::kUsage, [&] { require_key_or_loopback(settings); });
+  HttpChoice choice{.listen = options.listen};
+  if (!options.model.empty()) choice.models = {options.model};
+  stage(ExitCode::kUsage, [&] { choose(settings, choice); });
   load_backends_to_choose_from(app.registry(), manifest);
   // A request of a robot allocates, and must not wait for a trim.
   std::optional<AllocatorTrim> trim;
@@ -249,7 +249,7 @@ ExitCode serve_models(App& app, const core::Manifest& manifest, const ServeOptio
                                            : loaded.load_also(name).language_model());
   }
   if (policy) server.set_policy(policy->model, "ready");
-  server.set_about(about_json(loaded.runtime()));
+  server.set_about(about_json(loaded.runtime(), "frt-host"));
   if (policy) {
     say_serving(server);
     return serve_policy(app, *policy, loaded, &server);
@@ -263,15 +263,13 @@ ExitCode serve_models(App& app, const core::Manifest& manifest, const ServeOptio
 ExitCode serve_loaded(App& app, const core::Manifest& manifest, const ServeOptions& options,
                       const LoadedModel& loaded) {
   HttpSettings settings = http_settings(manifest);
-  settings.models = {loaded.name()};
-  override_listen(settings.server.listen, options.listen, true);
-  stage(ExitCode::kUsage, [&] { require_key_or_loopback(settings); });
+  stage(ExitCode::kUsage, [&] { choose(settings, {{loaded.name()}, options.listen}); });
   const AllocatorTrim trim;
   LmServer server(app.log(), manifest, std::move(settings));
   const HangupWatch hangup([&] { reload(app, manifest, server); });
   const Stopping stopping(server);
   server.add(loaded.name(), loaded.language_model());
-  server.set_about(about_json(loaded.runtime()));
+  server.set_about(about_json(loaded.runtime(), "frt-host"));
   const InterruptGuard interrupt;  // before anybody is told that there is something to end
   say_serving(server);
   return wait_for_end(server);
@@ -305,7 +303,7 @@ ExitCode serve_by_role(App& app, const core::Manifest& manifest, const ServeOpti
                                       "); serve needs a model with one of these roles");
   }
   RobotSettings settings = robot_settings(manifest);
-  override_listen(settings.server.listen, options.listen, false);
+  override_listen(settings.server.listen, options.listen);
   return serve_policy(app, settings, loaded);
 }
 

@@ -16,9 +16,11 @@ from ._library import library_path
 from .exec import Buffer, Context, Graph, Kernel, Plan, Recorder, Stream, key
 from .lm import Answer, Capsule, Event, Generation, LanguageModel, Result, Session, ToolCall
 from .policy import Policy, PolicyCapsule
-from .runtime import Device, ModelEntry, Runtime, load, loads, versions
+from .runtime import Device, ModelEntry, Runtime, load, loads, serve, versions
+from .server import Server
 
 __all__ = ["Answer", "Buffer", "Cancelled", "Capsule", "Context", "Device", "DeviceLost", "Error", "Event",
            "Generation", "Graph", "InvalidArgument", "Kernel", "LanguageModel", "ModelEntry", "NotFound", "NotReady",
-           "OutOfMemory", "OutOfRange", "Plan", "Policy", "PolicyCapsule", "Recorder", "Result", "Runtime", "Session",
-           "Status", "Stream", "ToolCall", "Unsupported", "key", "library_path", "load", "loads", "versions"]
+           "OutOfMemory", "OutOfRange", "Plan", "Policy", "PolicyCapsule", "Recorder", "Result", "Runtime", "Server",
+           "Session", "Status", "Stream", "ToolCall", "Unsupported", "key", "library_path", "load", "loads", "serve",
+           "versions"]

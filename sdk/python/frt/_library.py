@@ -110,6 +110,16 @@ class frt_capsule_facts(Sized):
                 ("other_build", c_char_p)]
 
 
+class frt_server_options(Sized):
+    _fields_ = [("struct_size", c_uint32), ("model_count", c_uint32), ("models", POINTER(c_char_p)),
+                ("listen", c_char_p), ("drain_ms", c_uint64)]
+
+
+class frt_server_facts(Sized):
+    _fields_ = [("struct_size", c_uint32), ("port", c_uint32), ("device_lost", c_uint32), ("model_count", c_uint32),
+                ("models", POINTER(c_char_p)), ("address", c_char_p)]
+
+
 class frt_policy_facts(Sized):
     _fields_ = [("struct_size", c_uint32), ("horizon", c_uint32), ("action_dim", c_uint32), ("network_dim", c_uint32),
                 ("state_dim", c_uint32), ("views", c_uint32), ("default_steps", c_uint32),
@@ -164,6 +174,8 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "frt_lm_capsule_facts": (_H, POINTER(frt_capsule_facts)),
     "frt_lm_capsule_save": (_H, c_char_p, c_char_p, c_uint32),
     "frt_lm_capsule_load": (_H, c_char_p, c_char_p, _OUT),
+    "frt_server_open": (_H, POINTER(frt_server_options), _OUT),
+    "frt_server_facts_of": (_H, POINTER(frt_server_facts)),
     "frt_policy_open": (_H, c_char_p, _OUT),
     "frt_policy_facts_of": (_H, POINTER(frt_policy_facts)),
     "frt_policy_observe": (_H, POINTER(frt_observation)),
@@ -174,8 +186,8 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "frt_policy_capsule_facts": (_H, POINTER(frt_capsule_facts)),
 }
 CLOSING = ("frt_runtime_close", "frt_device_close", "frt_instance_close", "frt_lm_close", "frt_generation_close",
-           "frt_generation_cancel", "frt_session_close", "frt_lm_capsule_close", "frt_policy_close",
-           "frt_policy_capsule_close")
+           "frt_generation_cancel", "frt_session_close", "frt_lm_capsule_close", "frt_server_close",
+           "frt_policy_close", "frt_policy_capsule_close")
 
 
 def _places() -> list[str]:

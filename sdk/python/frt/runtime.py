@@ -14,6 +14,7 @@ from ._errors import NotFound, Status
 from .exec import Context
 from .lm import LanguageModel
 from .policy import Policy
+from .server import Server
 
 Log = Callable[[int, str, str], None]
 Progress = Callable[[str, int, int], bool | None]
@@ -57,6 +58,12 @@ def load(manifest: str | os.PathLike[str], **options: Any) -> Runtime:
 def loads(text: str, base_folder: str | os.PathLike[str] = ".", **options: Any) -> Runtime:
     """The same of a manifest's text; its relative paths start at `base_folder`."""
     return Runtime({"manifest_text": text.encode(), "base_folder": c.path_bytes(base_folder)}, **options)
+
+
+def serve(manifest: str | os.PathLike[str], *, models: Sequence[str] = (), listen: str | None = None,
+          drain: float | None = None, **options: Any) -> Server:
+    """The server of a manifest's language models, as Runtime.serve() of load(manifest, **options)."""
+    return load(manifest, **options).serve(models=models, listen=listen, drain=drain)
 
 
 class Runtime(c.Handle):
@@ -118,6 +125,13 @@ class Runtime(c.Handle):
     def context(self, name: str | None = None) -> Context:
         """A device, for buffers and graphs of one's own (frt.exec); None: the only open one."""
         return Context(c.opened("frt_device_open", self._handle, _name(name)))
+
+    def serve(self, *, models: Sequence[str] = (), listen: str | None = None, drain: float | None = None) -> Server:
+        """Serves language models over HTTP on threads of the library, as [host.http] of the manifest says. Over it:
+        `models` by name, the default one first; `listen` on "127.0.0.1:0" (port 0: any that is free) or "unix:PATH";
+        `drain` seconds for answers when the server closes. A served model is the server's alone: close it before, and
+        close the server before asking for the model again."""
+        return Server(self._handle, models, listen, drain)
 
     def __getitem__(self, name: str) -> LanguageModel | Policy:
         """The model by its role. Asked again it is the same model, not loaded twice."""

@@ -232,6 +232,66 @@ static void careless_handles(frt_runtime runtime, frt_lm lm) {
   CHECK(narrow.vocabulary > 0 && narrow.context > 0 && narrow.slots == 77);
 }
 
+/* While `lm` is open. */
+static void careless_servers(frt_runtime runtime, frt_lm lm) {
+  frt_server server = NULL;
+  frt_server_options options = {.struct_size = sizeof(options)};
+  options.listen = "127.0.0.1:0";
+  CHECK(frt_server_open(NULL, &options, &server, &error) == FRT_ERR_INVALID_ARGUMENT);
+  CHECK(frt_server_open((frt_runtime)lm, &options, &server, &error) == FRT_ERR_INVALID_ARGUMENT);
+  CHECK(frt_server_open(runtime, &options, NULL, &error) == FRT_ERR_INVALID_ARGUMENT);
+  CHECK(frt_server_open(runtime, &options, &server, &error) == FRT_ERR_BAD_STATE);
+  CHECK(strstr(error.message, "'demo'") != NULL);
+  options.struct_size = 3;
+  CHECK(frt_server_open(runtime, &options, &server, &error) == FRT_ERR_ABI);
+  options.struct_size = sizeof(options);
+  options.model_count = 1;
+  CHECK(frt_server_open(runtime, &options, &server, &error) == FRT_ERR_INVALID_ARGUMENT);
+  options.model_count = UINT32_MAX;
+  CHECK(frt_server_open(runtime, &options, &server, &error) == FRT_ERR_OUT_OF_RANGE);
+  const char* const names[] = {"demo", "none"};
+  options.models = names;
+  options.model_count = 2;
+  CHECK(frt_server_open(runtime, &options, &server, &error) == FRT_ERR_NOT_FOUND);
+  const char* const twice[] = {"demo", "demo"};
+  options.models = twice;
+  CHECK(frt_server_open(runtime, &options, &server, &error) == FRT_ERR_INVALID_ARGUMENT);
+  options.model_count = 0;
+  options.drain_ms = UINT64_MAX;
+  CHECK(frt_server_open(runtime, &options, &server, &error) == FRT_ERR_OUT_OF_RANGE);
+  options.drain_ms = 0;
+  options.listen = "0.0.0.0:0";
+  CHECK(frt_server_open(runtime, &options, &server, &error) == FRT_ERR_INVALID_ARGUMENT);
+  options.listen = "nowhere";
+  CHECK(frt_server_open(runtime, &options, &server, &error) == FRT_ERR_INVALID_ARGUMENT);
+  CHECK(server == NULL);
+  CHECK(frt_server_close(NULL) == FRT_ERR_INVALID_ARGUMENT);
+  frt_server_facts facts = {.struct_size = sizeof(facts)};
+  CHECK(frt_server_facts_of(NULL, &facts, &error) == FRT_ERR_INVALID_ARGUMENT);
+}
+
+static void a_server(void) {
+  frt_runtime runtime = open_demo();
+  frt_server server = NULL;
+  frt_server_options options = {.struct_size = sizeof(options)};
+  options.listen = "127.0.0.1:0";
+  CHECK_OK(frt_server_open(runtime, &options, &server, &error));
+  CHECK_OK(frt_runtime_close(runtime)); /* the server keeps it */
+  frt_server_facts facts = {.struct_size = sizeof(facts)};
+  CHECK_OK(frt_server_facts_of(server, &facts, &error));
+  char address[64];
+  snprintf(address, sizeof(address), "http://127.0.0.1:%u", facts.port);
+  CHECK(facts.port > 0 && strcmp(facts.address, address) == 0);
+  CHECK(facts.model_count == 1 && strcmp(facts.models[0], "demo") == 0);
+  CHECK(facts.device_lost == 0);
+  facts.struct_size = 0;
+  CHECK(frt_server_facts_of(server, &facts, &error) == FRT_ERR_ABI);
+  facts.struct_size = sizeof(facts);
+  CHECK_OK(frt_server_close(server));
+  CHECK(frt_server_close(server) == FRT_ERR_INVALID_ARGUMENT);
+  CHECK(frt_server_facts_of(server, &facts, &error) == FRT_ERR_INVALID_ARGUMENT);
+}
+
 static void careless_runtimes(void) {
   frt_runtime runtime = NULL;
   frt_runtime_options options = {.struct_size = sizeof(options)};
@@ -296,6 +356,7 @@ int main(void) {
   texts(lm);
   careless_handles(runtime, lm);
   careless_requests(lm);
+  careless_servers(runtime, lm);
   an_answer_that_is_not_over(lm);
   /* What leads to the model keeps it. */
   CHECK_OK(frt_instance_close(instance));
@@ -303,6 +364,7 @@ int main(void) {
   CHECK(frt_runtime_close(runtime) == FRT_ERR_INVALID_ARGUMENT);
   answers_and_capsules(lm);
   CHECK_OK(frt_lm_close(lm));
+  a_server();
   if (failures) fprintf(stderr, "%d checks failed\n", failures);
   return failures ? 1 : 0;
 }

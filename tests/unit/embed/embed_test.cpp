@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 #include <frt/draft/plan.h>
 #include <frt/embed.h>
+#include <frt/role/lm.h>
 #include <frt/tokenizer.h>
 #include <frt/exec.hpp>
 
@@ -445,6 +446,42 @@ TEST_CASE("one language model drives its device alone") {
   CHECK(std::string(error.message).find("'demo'") != std::string::npos);
 }
 
+TEST_CASE("a server has its model alone, and gives it back while other threads ask") {
+  frt_runtime runtime = open_text(demo_manifest("[host.http]\nlisten = \"127.0.0.1:0\"\n"), "/");
+  frt_server server = nullptr, second = nullptr;
+  OK(frt_server_open(runtime, nullptr, &server, &error));
+  frt_instance instance = nullptr;
+  OK(frt_instance_open(runtime, "demo", &instance, &error));  // loaded once
+  frt_lm lm = nullptr;
+  frt_device device = nullptr;
+  frt_error refused{};
+  CHECK(frt_lm_open(runtime, "demo", nullptr, &lm, &refused) == FRT_ERR_BAD_STATE);
+  CHECK(std::string(refused.message).find("close the server first") != std::string::npos);
+  CHECK(frt_device_open(runtime, nullptr, &device, nullptr) == FRT_ERR_BAD_STATE);
+  CHECK(frt_server_open(runtime, nullptr, &second, nullptr) == FRT_ERR_BAD_STATE);
+
+  std::atomic<int> asked{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      auto facts = sized<frt_server_facts>();
+      while (frt_server_facts_of(server, &facts, nullptr) == FRT_OK) {
+        if (facts.port > 0) ++asked;
+      }
+    });
+  }
+  while (asked < 8) std::this_thread::yield();
+  CHECK(frt_server_close(server) == FRT_OK);
+  OK(frt_lm_open(runtime, "demo", nullptr, &lm, &error));
+  for (std::thread& thread : threads) thread.join();
+  CHECK(answer(lm, ask("Once upon a time", 4)).result.new_tokens == 4);
+  CHECK(frt_server_open(runtime, nullptr, &server, &refused) == FRT_ERR_BAD_STATE);
+  CHECK(std::string(refused.message).find("'demo'; close it first") != std::string::npos);
+  CHECK(frt_lm_close(lm) == FRT_OK);
+  CHECK(frt_instance_close(instance) == FRT_OK);
+  CHECK(frt_runtime_close(runtime) == FRT_OK);
+}
+
 TEST_CASE("a device is open to a program while no language model drives it") {
   frt_runtime runtime = open_text(demo_manifest(), "/");
   frt_device device = nullptr;
@@ -696,6 +733,29 @@ TEST_CASE("a policy answers observations, the same for the same seed, and goes b
         FRT_ERR_OUT_OF_RANGE);
   frt_lm lm = nullptr;
   CHECK(frt_lm_open(robot.runtime, "p", nullptr, &lm, nullptr) == FRT_ERR_BAD_STATE);
+}
+
+TEST_CASE("a policy is not served, and the error says so") {
+  Robot robot;
+  const auto said = [&](frt_runtime runtime) {
+    frt_server server = nullptr;
+    frt_error error{};
+    auto options = sized<frt_server_options>();
+    options.listen = "127.0.0.1:0";
+    CHECK(frt_server_open(runtime, &options, &server, &error) == FRT_ERR_UNSUPPORTED);
+    return std::string(error.message);
+  };
+  CHECK(said(robot.runtime).find("'p' is the policy of [host.robot]") != std::string::npos);
+  // Without such a table the role says what it is.
+  frt_runtime runtime = open_text(
+      "schema = 1\n[device.cpu0]\nbackend = \"frt.cpu\"\n[model.p]\nplugin = "
+      "\"test.linear_policy\"\ndevice = \"cpu0\"\ncheckpoint = \"policy.safetensors\"\n",
+      robot.folder.path);
+  CHECK(said(runtime).find(FRT_EXT_ROLE_LM) != std::string::npos);
+  frt_policy policy = nullptr;  // the server that did not begin holds no device
+  OK(frt_policy_open(runtime, "p", &policy, &error));
+  CHECK(frt_policy_close(policy) == FRT_OK);
+  CHECK(frt_runtime_close(runtime) == FRT_OK);
 }
 
 TEST_CASE("an observation that cannot be is refused, and what was there stays") {

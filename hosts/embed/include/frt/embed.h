@@ -29,7 +29,8 @@
  * same handle, too. Calls on one runtime's setup (frt_runtime_open, frt_*_open) wait for each
  * other, and so do calls on one policy. Any number of generations run beside each other: the
  * model's own thread makes all steps. One language model drives a device alone: opening a second
- * model on its device is FRT_ERR_BAD_STATE. Policies share a device.
+ * model on its device is FRT_ERR_BAD_STATE. A model that a server serves is the server's alone:
+ * opening it, or another one on its device, is FRT_ERR_BAD_STATE, too. Policies share a device.
  *
  * TEXTS AND ARRAYS come out in one of two ways. A call with (room, capacity, count) writes as much
  * as there is room for and sets `count` to what there is, so that a first call with capacity 0 asks
@@ -61,6 +62,7 @@ typedef struct frt_lm_s* frt_lm;             /* a language model and the thread 
 typedef struct frt_session_s* frt_session;   /* one text that goes on: its tokens, its state */
 typedef struct frt_generation_s* frt_generation;         /* one answer that is being written */
 typedef struct frt_lm_capsule_s* frt_lm_capsule;         /* a session's tokens and state, kept */
+typedef struct frt_server_s* frt_server;                 /* language models behind HTTP */
 typedef struct frt_policy_s* frt_policy;                 /* a robot policy */
 typedef struct frt_policy_capsule_s* frt_policy_capsule; /* all that a policy carries on, kept */
 
@@ -197,8 +199,9 @@ typedef struct frt_instance_tables {
 FRT_ASSERT_LAYOUT(frt_instance_tables, 64, capsules_table, 56);
 
 /* The tables of the SDK, with their own thread rules: one thread at a time per device, and none
- * while a frt_lm or frt_policy of that device is open. Opening another model on the device, and
- * closing the last handle of one, use its tables, too. They live as long as the instance. */
+ * while a frt_lm, a frt_policy or a frt_server of that device is open. Opening another model on the
+ * device, and closing the last handle of one, use its tables, too. They live as long as the
+ * instance. */
 FRT_EMBED_API frt_status frt_instance_tables_of(frt_instance instance, frt_instance_tables* tables,
                                                 frt_error* error);
 /* A role or another extension by its name, "frt.role.lm/1"; FRT_ERR_NOT_FOUND if the model has
@@ -427,6 +430,50 @@ FRT_EMBED_API frt_status frt_lm_capsule_save(frt_lm_capsule capsule, const char*
  * (others can write to it), FRT_ERR_IO. */
 FRT_EMBED_API frt_status frt_lm_capsule_load(frt_lm lm, const char* folder, const char* name,
                                              frt_lm_capsule* capsule, frt_error* error);
+
+/* ---- language models behind HTTP ----------------------------------------------------------- */
+
+typedef struct frt_server_options {
+  uint32_t struct_size;
+  uint32_t model_count;
+  const char* const* models; /* [model_count] names in the manifest, the default one first; 0: those
+                                of [host.http], else the only one */
+  const char* listen; /* "127.0.0.1:0", port 0: any that is free; "unix:PATH"; NULL: [host.http] */
+  uint64_t drain_ms;  /* time for answers when the server closes, at most a day; 0: [host.http] */
+} frt_server_options;
+FRT_ASSERT_LAYOUT(frt_server_options, 32, drain_ms, 24);
+
+/* Serves language models of the runtime on threads of its own, as `frt-host serve` does with
+ * [host.http] of the manifest: keys, TLS, limits, the log of requests, the built-in page. It takes
+ * no signal and reads keys and certificate once. It loads models that are not loaded, and answers
+ * 503 until they are. A served model is the server's alone: close its handles before, and close the
+ * server before the model is opened. Policies are not served: `frt-host serve` serves them.
+ * `options` may be NULL.
+ * FRT_ERR_NOT_FOUND for a model that the manifest does not have; FRT_ERR_UNSUPPORTED for one that
+ * is no language model; FRT_ERR_BAD_STATE for one whose device has an open model or is open itself,
+ * and for a key file that others can read; FRT_ERR_INVALID_ARGUMENT for settings that contradict
+ * each other, and an address that other machines reach without a key_file; FRT_ERR_OUT_OF_RANGE for
+ * drain_ms; FRT_ERR_IO for an address that is taken, which the text names. */
+FRT_EMBED_API frt_status frt_server_open(frt_runtime runtime, const frt_server_options* options,
+                                         frt_server* server, frt_error* error);
+/* Accepts nothing more and waits until answers are complete, at most `drain_ms`. It ends what is
+ * left with an error by which clients send the request again: within 5 s, one step of each model,
+ * and the time to write capsules that are on their way to the disk. Then the models may be opened.
+ */
+FRT_EMBED_API frt_status frt_server_close(frt_server server);
+
+typedef struct frt_server_facts {
+  uint32_t struct_size;
+  uint32_t port;        /* that it listens on; 0: a UNIX socket */
+  uint32_t device_lost; /* 1: requests fail from now on; close the server */
+  uint32_t model_count;
+  const char* const* models; /* [model_count] as clients name them, the default one first */
+  const char* address;       /* "http://127.0.0.1:41234", "https://...", "unix:/run/frt.sock" */
+} frt_server_facts;
+FRT_ASSERT_LAYOUT(frt_server_facts, 32, address, 24);
+
+FRT_EMBED_API frt_status frt_server_facts_of(frt_server server, frt_server_facts* facts,
+                                             frt_error* error);
 
 /* ---- policies ------------------------------------------------------------------------------ */
 
