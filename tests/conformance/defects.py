@@ -401,6 +401,13 @@ class Defects(unittest.TestCase):
         told, _ = json.JSONDecoder().raw_decode(text)  # what the plugin wrote is behind it
         self.assertEqual([case["result"] for case in told["cases"]], ["ok"])
 
+    def test_a_verdict_beside_that_of_the_case_fails_it(self):
+        code, text = check("defect_model.so", "constructor_forges", "--filter", "plugin load", "--json")
+        self.assertEqual(code, 1, text)
+        told, _ = json.JSONDecoder().raw_decode(text)  # what the plugin wrote is behind it
+        self.assertEqual([case["result"] for case in told["cases"]], ["FAIL"])
+        self.assertIn("a verdict came that no case gave", told["cases"][0]["message"])
+
     def test_a_plugin_does_not_read_the_input_of_the_checker(self):
         read_end, write_end = os.pipe()  # nothing comes, and no end
         result = subprocess.run([CHECK, str(FOLDER / "defect_model.so"), "--filter", "plugin load", "--timeout", "20"],

@@ -26,6 +26,10 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
+// A plugin can write what a case writes: what comes beside the case's own verdict is found out.
+constexpr const char* kContradicted =
+    "a verdict came that no case gave; does the plugin write into files that it has not opened?";
+
 // What became of a case, as the child tells it.
 Message outcome(std::size_t index, const char* result, const std::string& message) {
   return {{"end", index}, {"result", result}, {"message", message}};
@@ -177,6 +181,10 @@ bool Run::run_plugin_cases() {
       result = (*ended_)["result"];
       text = (*ended_)["message"];
     }
+    if (contradicted_) {
+      result = "FAIL";
+      text = kContradicted;
+    }
     if (end.how != ChildEnd::How::kExited) {
       const std::string when = ended_ ? "when its process ends: " : "";
       if (ended_ && result == "FAIL") {
@@ -200,6 +208,7 @@ void Run::run_operator_cases() {
     last_.clear();
     const ChildEnd end = work(
         [&](const Send& send) { run_entries(items_, first, subject_, choice_, start_, send); });
+    if (contradicted_) settle_process("FAIL", kContradicted);
     if (!stopped_.empty()) {
       settle_process("FAIL", stopped_);
       return leave_out("skip", "no case can begin");
@@ -269,6 +278,7 @@ void Run::leave_out(const char* result, const std::string& why) {
 
 ChildEnd Run::work(const std::function<void(const Send&)>& body) {
   running_.reset();
+  contradicted_ = false;
   const Send receive = [&](const Message& message) { hear(message); };
   if (!choice_.in_process) return run_in_child(body, receive, choice_.patience);
   try {
@@ -296,8 +306,12 @@ void Run::hear(const Message& message) {
     if (running_) settle(*running_, "FAIL", "its verdict did not come");
     running_ = message["begin"].get<std::size_t>();
   } else if (message.contains("end")) {
-    running_.reset();
     const auto index = message["end"].get<std::size_t>();
+    if (running_ != index) {
+      contradicted_ = true;
+      return;
+    }
+    running_.reset();
     last_ = items_.at(index).name;
     if (items_.at(index).plugin) {
       ended_ = message;

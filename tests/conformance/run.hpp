@@ -81,6 +81,7 @@ class Run {
   std::vector<bool> settled_;           // which items have their verdict
   std::optional<std::size_t> running_;  // the case that has begun and not ended
   std::optional<Message> ended_;        // of a plugin's case: its verdict, if its process ends well
+  bool contradicted_ = false;           // a verdict came from this process that no case gave
   std::string last_;                    // the case that ended last in this process
   std::string stopped_;                 // why the process of the operators runs no case
   bool out_of_time_ = false;

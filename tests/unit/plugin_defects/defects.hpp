@@ -124,12 +124,7 @@ inline void start_child_on_thread() {
 }
 
 // Takes every open file for its own: blocking, and with lines that its owner may understand.
-inline void write_to_all_files() {
-  const std::string deep(100000, '[');
-  const std::string lines =
-      "{\"end\": \"none\"}\n{\"begin\": 99999}\n{\"stop\": 5}\n{\"device\": 5}\n" +
-      std::string("{\"end\": 3, \"result\": [], \"message\": ") + deep +
-      std::string(deep.size(), ']') + "}\n";
+inline void write_to_all_files(const std::string& lines) {
   for (int file = 3; file < 64; ++file) {
     ::fcntl(file, F_SETFL, ::fcntl(file, F_GETFL) & ~O_NONBLOCK);
     for (std::string_view rest = lines; !rest.empty();) {
@@ -157,7 +152,16 @@ struct Constructor {
       start_daemon();
       std::this_thread::sleep_for(std::chrono::seconds(600));
     }
-    if (is("constructor_writes_to_all_files")) write_to_all_files();
+    if (is("constructor_writes_to_all_files")) {
+      const std::string deep(100000, '[');
+      write_to_all_files(
+          "{\"end\": \"none\"}\n{\"begin\": 99999}\n{\"stop\": 5}\n{\"device\": 5}\n"
+          "{\"end\": 3, \"result\": [], \"message\": " +
+          deep + std::string(deep.size(), ']') + "}\n");
+    }
+    if (is("constructor_forges")) {
+      write_to_all_files("{\"end\": 0, \"result\": \"ok\", \"message\": \"\"}\n");
+    }
     if (is("constructor_reads")) static_cast<void>(std::getchar());
     if (is("constructor_forks_on_thread")) start_child_on_thread();
     if (is("constructor_crashes_beside_child")) {
