@@ -8,6 +8,7 @@
 #include <frt/core/state.hpp>
 #include <string>
 
+#include "../unit/scratch_folder.hpp"
 #include "bench/capsule_check.hpp"
 #include "lm/lm_model.hpp"
 #include "model_rig.hpp"
@@ -19,15 +20,7 @@ uint64_t cases() {
   return text && *text ? std::strtoull(text, nullptr, 10) : 16;
 }
 
-struct Folder {
-  std::filesystem::path path;
-  Folder() {
-    std::string pattern = std::filesystem::temp_directory_path() / "frt-exactness-XXXXXX";
-    REQUIRE(mkdtemp(pattern.data()));
-    path = pattern;
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
-};
+using Folder = frt::test::ScratchFolder;
 
 void check_model(const std::string& checkpoint, const std::string& options,
                  const std::string& plugin = "frt.qwen36") {

@@ -6,13 +6,12 @@
 #include <frt/core/runtime.hpp>
 #include <frt/core/state.hpp>
 
-#include <stdlib.h>
-
 #include <array>
 #include <filesystem>
 #include <thread>
 #include <vector>
 
+#include "../scratch_folder.hpp"
 #include "file_digest.hpp"
 #include "helpers.hpp"
 #include "plugins/probe_table.hpp"
@@ -324,17 +323,7 @@ struct Side {
   frt::Capsules capsules;
 };
 
-struct Folder {
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "frt-builds-XXXXXX").string();
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    path = name;
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  std::string path;
-};
+using Folder = frt::test::ScratchFolder;
 
 }  // namespace
 

@@ -23,6 +23,8 @@
 #include <thread>
 #include <vector>
 
+#include "../scratch_folder.hpp"
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -30,14 +32,7 @@ namespace fs = std::filesystem;
 const char* const kFolders[] = {FRT_PLUGIN_DIR, FRT_BINARY_DIR "/tests/robot_plugins"};
 const std::string kDemo = FRT_SOURCE_DIR "/tests/fixtures/demo";
 
-struct Folder {
-  Folder() {
-    char name[] = "/tmp/frt-embed-XXXXXX";
-    path = ::mkdtemp(name);
-  }
-  ~Folder() { fs::remove_all(path); }
-  fs::path path;
-};
+using Folder = frt::test::ScratchFolder;
 
 template <class Struct>
 Struct sized() {

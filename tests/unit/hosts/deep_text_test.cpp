@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // JSON from outside that is nested a million levels deep: an error of the file, not of the stack.
 #include <doctest/doctest.h>
-#include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <frt/error.hpp>
 #include <frt/io/file.hpp>
 #include <string>
 
+#include "../scratch_folder.hpp"
 #include "lm/capsules/content.hpp"
 #include "lm/run_record.hpp"
 
@@ -16,14 +15,7 @@ using namespace frt::host;
 
 namespace {
 
-struct Folder {
-  Folder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "frt-deep-XXXXXX").string();
-    path = ::mkdtemp(pattern.data());
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
-  std::filesystem::path path;
-};
+using Folder = frt::test::ScratchFolder;
 
 std::string nested(std::size_t levels) {
   return std::string(levels, '[') + std::string(levels, ']');

@@ -3,7 +3,6 @@
 #include "net/access_log.hpp"
 
 #include <doctest/doctest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <frt/error.hpp>
@@ -12,17 +11,15 @@
 #include <thread>
 #include <vector>
 
+#include "../scratch_folder.hpp"
+
 namespace frt::host {
 namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-struct Folder {
-  Folder() { fs::create_directories(path); }
-  ~Folder() { fs::remove_all(path); }
-  const fs::path path = fs::temp_directory_path() / ("frt-log-" + std::to_string(getpid()));
-};
+using Folder = frt::test::ScratchFolder;
 
 std::vector<Json> lines_of(const fs::path& path) {
   std::ifstream file(path);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <doctest/doctest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <frt/error.hpp>
@@ -9,6 +8,8 @@
 #include <fstream>
 #include <string>
 
+#include "../scratch_folder.hpp"
+
 using frt::Error;
 using frt::lm::TemplateChat;
 using frt::models::Json;
@@ -16,13 +17,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-class Folder {
+class Folder : public frt::test::ScratchFolder {
  public:
-  Folder() : path(fs::temp_directory_path() / ("frt_template_chat_" + std::to_string(getpid()))) {
-    fs::remove_all(path);
-    fs::create_directories(path);
-  }
-  ~Folder() { fs::remove_all(path); }
   void write(const char* name, const std::string& text) const {
     fs::create_directories((path / name).parent_path());
     std::ofstream(path / name, std::ios::binary) << text;
@@ -35,7 +31,6 @@ class Folder {
                                        .dump());
     return TemplateChat(path, "");
   }
-  const fs::path path;
 };
 
 const Json kAsked = Json::array({{{"role", "user"}, {"content", "hi"}}});

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state of a policy as capsules: whatever came in between, what is restored goes on bit for
 // bit, between observe and act, too; in other slots, and in other processes by files.
-#include <stdlib.h>
 
 #include <filesystem>
 #include <frt/capsule.hpp>
 #include <frt/core/capsules.hpp>
 
+#include "../scratch_folder.hpp"
 #include "policy_driver.hpp"
 
 using namespace frt::test;
@@ -69,15 +69,7 @@ class Episode {
   uint64_t field_count_ = 0;
 };
 
-struct Folder {
-  std::filesystem::path path;
-  Folder() {
-    std::string pattern = std::filesystem::temp_directory_path() / "frt-episode-XXXXXX";
-    REQUIRE(mkdtemp(pattern.data()));
-    path = pattern;
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
-};
+using Folder = frt::test::ScratchFolder;
 
 }  // namespace
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <doctest/doctest.h>
 
-#include <unistd.h>
 #include <filesystem>
 
 #include <frt/error.hpp>
@@ -11,6 +10,7 @@
 #include <iterator>
 #include <string>
 
+#include "../scratch_folder.hpp"
 #include "architecture.hpp"
 
 using frt::Error;
@@ -32,16 +32,11 @@ std::string read(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-class Folder {
+class Folder : public frt::test::ScratchFolder {
  public:
-  Folder() : path(fs::temp_directory_path() / ("frt_chat_template_" + std::to_string(getpid()))) {
-    fs::create_directories(path);
-  }
-  ~Folder() { fs::remove_all(path); }
   void write(const char* name, const std::string& text) const {
     std::ofstream(path / name, std::ios::binary) << text;
   }
-  const fs::path path;
 };
 
 }  // namespace

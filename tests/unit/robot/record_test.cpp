@@ -2,8 +2,6 @@
 // Records: what is written is read back; files that are cut or changed are refused.
 #include <doctest/doctest.h>
 
-#include <unistd.h>
-#include <cstdlib>
 #include <filesystem>
 #include <frt/error.hpp>
 #include <fstream>
@@ -11,6 +9,7 @@
 #include <random>
 #include <string>
 
+#include "../scratch_folder.hpp"
 #include "cases.hpp"
 #include "json_mutation.hpp"
 #include "robot/record/crc32.hpp"
@@ -24,17 +23,8 @@ using namespace frt::host;
 namespace {
 
 // In memory where the system has such a file system: records are flushed to the disk.
-struct Folder {
-  Folder() {
-    const std::filesystem::path memory = "/dev/shm";
-    std::string pattern =
-        ((std::filesystem::is_directory(memory) ? memory : std::filesystem::temp_directory_path()) /
-         "frt-record-XXXXXX")
-            .string();
-    path = mkdtemp(pattern.data());
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
-  std::filesystem::path path;
+struct Folder : frt::test::ScratchFolder {
+  Folder() : ScratchFolder(std::filesystem::is_directory("/dev/shm") ? "/dev/shm" : "/tmp") {}
 };
 
 std::string content(const std::filesystem::path& path) {
