@@ -132,8 +132,8 @@ typedef struct frt_policy_previous {
 FRT_ASSERT_LAYOUT(frt_policy_previous, 40, actions, 32);
 
 /* Setters copy what they get before they return and upload it in order on `stream`; they wait for
- * their own upload before the last one, if it is still under way. Values that are NaN or infinite
- * are FRT_ERR_INVALID_ARGUMENT. Only `info` and `infer_key` are there in every model. */
+ * their upload before the last one. On an error no buffer was touched. Values that are NaN or
+ * infinite are FRT_ERR_INVALID_ARGUMENT. Only `info` and `infer_key` are there in every model. */
 typedef struct frt_role_policy_v1 {
   uint32_t struct_size;
   uint32_t reserved;
@@ -146,10 +146,10 @@ typedef struct frt_role_policy_v1 {
   frt_status (*observe_key)(frt_model model, const frt_policy_shape* shape, frt_shape_key* key);
   /* As infer_key. Optional: NULL where has_split is 0.  [hot] */
   frt_status (*act_key)(frt_model model, const frt_policy_shape* shape, frt_shape_key* key);
-  /* Builds the prompt of an instruction, with state and options (JSON) where the format wants
-   * them, into prompt_tokens and prompt_length of `branch`; `tokens` (may be NULL) becomes its
-   * length. Optional: NULL, or FRT_ERR_BAD_STATE, if the model has no tokenizer: write ids
-   * yourself.  [driver] */
+  /* Builds the prompt of an instruction, with options (a JSON object; NULL: none) such as "state"
+   * where the format wants them, into prompt_tokens and prompt_length of `branch`; `tokens` (may
+   * be NULL) becomes its length. The same prompt as of `write` (frt/observation.h). Optional: NULL,
+   * or FRT_ERR_BAD_STATE, if the model has no tokenizer: write ids yourself.  [driver] */
   frt_status (*set_prompt)(frt_model model, uint32_t branch, const char* instruction,
                            const char* options, frt_stream stream, uint32_t* tokens,
                            frt_error* error);
