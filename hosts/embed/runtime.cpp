@@ -208,7 +208,10 @@ std::shared_ptr<Policy> Runtime::policy(const std::string& name) {
 std::shared_ptr<Server> Runtime::serve(const frt_server_options& options) {
   const std::lock_guard lock(setup_);
   const auto server = std::make_shared<Server>(shared_from_this(), options);
-  for (const std::string& name : server->models()) server->add(instance_locked(name));
+  // All before the first is served: one that cannot be loaded ends no answer of another.
+  std::vector<std::shared_ptr<Instance>> instances;
+  for (const std::string& name : server->models()) instances.push_back(instance_locked(name));
+  for (const auto& instance : instances) server->add(instance);
   server->set_about(host::about_json(*runtime_, "libfrt"));
   return server;
 }

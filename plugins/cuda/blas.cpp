@@ -304,9 +304,12 @@ std::vector<cublasLtMatmulAlgo_t> Blas::candidates(const Plan& plan, const BlasS
     std::vector<cublasLtMatmulAlgo_t> found;
     const uint32_t reduction = parts == 1 ? kWhole : kInOrder;
     for (cublasLtMatmulAlgo_t algorithm : listed) {
-      library_.algo_set(&algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &parts, sizeof(parts));
-      library_.algo_set(&algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &reduction,
-                        sizeof(reduction));
+      if (library_.algo_set(&algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &parts, sizeof(parts)) !=
+              CUBLAS_STATUS_SUCCESS ||
+          library_.algo_set(&algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &reduction,
+                            sizeof(reduction)) != CUBLAS_STATUS_SUCCESS) {
+        continue;
+      }
       const bool known = std::any_of(found.begin(), found.end(), [&](const auto& other) {
         return std::memcmp(&other, &algorithm, sizeof(other)) == 0;
       });

@@ -12,10 +12,11 @@
 // at load. It is done for rows rounded up to a power of two: prompts of any length share it.
 //
 // A choice made anew changes times, not results: the same inputs give the same bits on every device
-// of a model with the same library. Algorithms give different bits where they split the sum over
-// the inputs in different numbers of parts, so blas_parts.hpp fixes that number for a shape, and
-// partial sums are added in a fixed order. Those that have the number still agree bit for bit but
-// for one that is slow (notes/2026-11-28-parts-of-a-sum.md); who disagrees with most is not timed.
+// of a model with the same library (measured for BF16). Algorithms give different bits where they
+// split the sum over the inputs in different numbers of parts, so blas_parts.hpp fixes that number
+// for a shape, and partial sums are added in a fixed order. Those that have the number still agree
+// bit for bit but for one that is slow (notes/2026-11-28-parts-of-a-sum.md); who disagrees with
+// most is not timed.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -106,9 +106,9 @@ class Environments(rollout.Episodes):
         self.assertEqual(result.returncode, OK, said)
         self.assertIn("test.environment: its `reset` has not returned for 0.02 s", said)
 
-    def hanging(self, call, *arguments):
-        """A command whose environment hangs in `call`, for good."""
-        environment = {**clean_environment(), "FRT_TEST_DEFECT": f"{call}_hangs"}
+    def hanging(self, call, *arguments, how="hangs"):
+        """A command whose environment hangs in `call`, for good or how="takes_long" for 1.5 s."""
+        environment = {**clean_environment(), "FRT_TEST_DEFECT": f"{call}_{how}"}
         process = subprocess.Popen(
             [HOST, "-q", "--plugin-dir", rollout.PLUGINS, "--plugin-dir", FAULTY, *map(str, arguments)], env=environment,
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=self.folder, text=True)
@@ -132,11 +132,19 @@ class Environments(rollout.Episodes):
                 self.assertEqual(process.returncode, 128 + number, said)
                 self.assertEqual(said, f"error: {SENDER}: its `{call}` did not come back in time; ended without it\n")
 
+    def test_a_slow_step_is_waited_for_and_its_episode_recorded(self):
+        process = self.hanging("step", "rollout", self.world(), "-n", 1, "--record", "kept", how="takes_long")
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=TIMEOUT)[1]
+        self.assertEqual(process.returncode, 128 + signal.SIGINT, said)
+        self.assertNotIn("did not come back", said)
+        self.assertTrue((self.folder / "kept/episode_000000.npz").exists(), said)
+
     def test_an_interrupted_reset_may_take_its_time_and_a_second_interrupt_ends_it(self):
         process = self.hanging("reset", "rollout", self.world(), "-n", 1)
         process.send_signal(signal.SIGINT)
         with self.assertRaises(subprocess.TimeoutExpired):
-            process.wait(1.5)   # more than a tick has
+            process.wait(6)     # more than a tick has
         process.send_signal(signal.SIGINT)
         self.assertEqual(process.wait(TIMEOUT), 128 + signal.SIGINT)
 

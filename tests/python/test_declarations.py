@@ -4,7 +4,9 @@ import ctypes
 import os
 import pathlib
 import re
+import tempfile
 import unittest
+import unittest.mock
 
 import frt
 from frt import _errors, _library
@@ -49,6 +51,17 @@ class Declarations(unittest.TestCase):
         self.assertEqual({status.name: status.value for status in frt.Status}, codes)
         self.assertIsInstance(_errors.error_of(-8, "x"), LookupError)
         self.assertEqual(_errors.error_of(-999, "x").status, frt.Status.INTERNAL)
+
+    def test_where_the_library_may_be(self):
+        with unittest.mock.patch.dict(os.environ, clear=True), \
+                unittest.mock.patch.object(_library, "__file__", "/app/frt/_library.py"):
+            self.assertEqual(_library._places(), [_library.SONAME])    # a package just below the root
+        with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.dict(os.environ, clear=True):
+            package = pathlib.Path(folder) / "lib/python3/dist-packages/frt"
+            package.mkdir(parents=True)
+            (pathlib.Path(folder) / "lib" / _library.SONAME).touch()
+            with unittest.mock.patch.object(_library, "__file__", str(package / "_library.py")):
+                self.assertEqual(_library._places(), [f"{folder}/lib/{_library.SONAME}", _library.SONAME])
 
     def test_the_library_says_its_version(self):
         major, minor = (re.search(rf"FRT_EMBED_{part} (\d+)", EMBED).group(1) for part in ("MAJOR", "MINOR"))

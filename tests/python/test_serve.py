@@ -119,6 +119,49 @@ class Serving(unittest.TestCase):
             socket.create_connection(server.address)
         server.close()  # twice is no error
 
+    def test_who_closes_second_waits_for_the_first(self):
+        server = frt.serve(DEMO, listen="127.0.0.1:0", drain=2)
+        stream = Stream(server)
+        self.assertIn("choices", json.loads(stream.piece()))
+        closing = threading.Thread(target=server.close)
+        closing.start()
+        while not server.closed:
+            time.sleep(0.01)
+        server.close()
+        closing.join(0.5)
+        self.assertFalse(closing.is_alive())    # it was over before the second came back
+        self.assertTrue(server.wait(0))
+        stream.close()
+
+    def test_a_lost_device_ends_the_wait(self):
+        class Lost(frt.Server):
+            device_lost = True
+
+        with frt.serve(DEMO, listen="127.0.0.1:0") as server:
+            server.__class__ = Lost
+            for timeout in (0, 0.1, None):
+                with self.assertRaises(frt.DeviceLost):
+                    server.wait(timeout)
+
+    def test_a_forked_process_closes_nothing_of_its_parent(self):
+        server = frt.serve(DEMO, listen="127.0.0.1:0")
+        child = os.fork()
+        if child == 0:
+            server.close()
+            os._exit(5)
+        for _ in range(600):
+            done, status = os.waitpid(child, os.WNOHANG)
+            if done:
+                break
+            time.sleep(0.1)
+        else:
+            os.kill(child, 9)
+            os.waitpid(child, 0)
+            self.fail("the child hangs")
+        self.assertEqual(os.waitstatus_to_exitcode(status), 5)
+        self.assertEqual(ask(server, "/v1/completions", completion())[1]["choices"][0]["text"], self.greedy)
+        server.close()
+
     def test_closing_lets_an_answer_end(self):
         server = frt.serve(DEMO, listen="127.0.0.1:0", drain=60)
         connection = connect(server)

@@ -50,11 +50,12 @@ execute = 10
                 self.assertIn("bit for bit", self.check(OK, "replay", record, "--manifest", self.policy(device)).stdout)
 
     def test_the_tutorial_does_what_it_says(self):
-        *_, captured, eager, bench, capsules = self.tutorial()
+        *_, captured, eager, bench, tests, capsules = self.tutorial()
         self.assertTrue((self.source / "reach.svg").stat().st_size)
         self.assertIn("bit for bit", captured)
         self.assertEqual(captured, eager)
         self.assertIn("infer", bench)
+        self.assertIn("100% tests passed", tests)
         self.assertTrue(capsules.endswith("PASS"), capsules)
 
     def test_serve_knows_a_policy_by_its_role(self):

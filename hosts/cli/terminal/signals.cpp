@@ -43,19 +43,20 @@ std::atomic<uint64_t> watched_call{0};  // that ran when the timer started after
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
 // Starts the timer anew.
-void arm() noexcept {
-  const long ms = InterruptGuard::kPatience.count() + allowed_ms.load();
+void arm(std::chrono::milliseconds patience) noexcept {
+  const long ms = patience.count() + allowed_ms.load();
   itimerspec after{};
   after.it_value.tv_sec = static_cast<time_t>(ms / 1000);
   after.it_value.tv_nsec = ms % 1000 * 1000000;
   timer_settime(end_timer, 0, &after, nullptr);
 }
 
-// Starts the timer after a SIGINT, for the call of a tick that runs now.
+// Starts the timer after a SIGINT, for the call of a tick that runs now; without one it looks
+// again.
 void watch_tick() noexcept {
   const RunningCall call = running_call();
   watched_call = call.in_tick ? call.number : 0;
-  arm();
+  arm(InterruptGuard::kTickPatience);
 }
 
 // "error: environment 'arm' (plugin acme.arm): its `step` did not come back in time; ...".
@@ -80,8 +81,8 @@ void explain() noexcept {
 extern "C" void on_time_over(int) {
   if (asked_to_end == 0) {
     const RunningCall call = running_call();
-    if (interrupted == 0 || !call.in_tick) return;
-    if (call.number != watched_call) return watch_tick();
+    if (interrupted == 0) return;
+    if (!call.in_tick || call.number != watched_call) return watch_tick();
   } else if (ended_with >= 0) {
     _exit(ended_with);
   }
@@ -96,7 +97,7 @@ extern "C" void on_signal(int number) {
   const int before = errno;
   if ((number != SIGINT || again) && asked_to_end == 0) {
     asked_to_end = number;
-    arm();
+    arm(InterruptGuard::kPatience);
   } else if (asked_to_end == 0 && had_plugin_call()) {
     watch_tick();
   }
@@ -205,7 +206,7 @@ namespace {
 // Returns what was allowed before.
 long allow(long ms) noexcept {
   const long before = allowed_ms.exchange(ms);
-  if (asked_to_end != 0 && has_timer) arm();
+  if (asked_to_end != 0 && has_timer) arm(InterruptGuard::kPatience);
   return before;
 }
 

@@ -23,8 +23,8 @@ void end_with(int status) noexcept;
 // From a signal that asks the program to end (SIGTERM, SIGHUP) on, a timer runs: after kPatience
 // and what an EndAllowance gives, the program ends with the status 128 + number, although a call
 // into a plugin has not come back. The timer goes on when the object is gone: a plugin may hang
-// while it is closed. After a SIGINT the timer ends the program with 130 if a call of an
-// environment's tick (runtime/plugin_call.hpp) runs since the signal: the work cannot stop then.
+// while it is closed. After a SIGINT a timer ends the program with 130 if a call of an
+// environment's tick (runtime/plugin_call.hpp) runs for kTickPatience: the work cannot stop then.
 class InterruptGuard {
  public:
   // The same signal once more.
@@ -35,6 +35,7 @@ class InterruptGuard {
     kEnds,
   };
   static constexpr std::chrono::milliseconds kPatience{700};
+  static constexpr std::chrono::milliseconds kTickPatience{5000};
 
   explicit InterruptGuard(Again again = Again::kExits);
   ~InterruptGuard();

@@ -197,7 +197,7 @@ def _places() -> list[str]:
         return [given]
     package = pathlib.Path(__file__).resolve().parent
     # In an installed prefix the package lies in lib/python3/dist-packages, the library in lib.
-    folders = [package, package / "lib", package.parents[2], pathlib.Path(sys.prefix) / "lib"]
+    folders = [package, package / "lib", *package.parents[2:3], pathlib.Path(sys.prefix) / "lib"]
     if prefix := os.environ.get("FRT_PREFIX"):
         folders.insert(0, pathlib.Path(prefix) / "lib")
     files = [str(folder / SONAME) for folder in folders if (folder / SONAME).exists()]
@@ -277,13 +277,20 @@ def text_from(name: str, *arguments: Any) -> str:
         room = ctypes.create_string_buffer(count.value + 1)
 
 
+def _close_in(process: int, close: Callable[[int], Any], handle: int) -> None:
+    """A process that was forked has a copy of the handles, and none of the threads behind them."""
+    if os.getpid() == process:
+        close(handle)
+
+
 class Handle:
     """Owns one handle, and closes it once: with close(), at the end of `with`, or when nobody holds it."""
     _close = ""
 
     def __init__(self, handle: int):
         self._handle: int | None = handle
-        self._closing: Callable[[], Any] = weakref.finalize(self, getattr(library(), self._close), handle)
+        self._closing: Callable[[], Any] = weakref.finalize(self, _close_in, os.getpid(), getattr(library(), self._close),
+                                                            handle)
 
     def close(self) -> None:
         """Closing twice is no error."""

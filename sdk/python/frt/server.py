@@ -25,7 +25,7 @@ class Server(c.Handle):
         options = c.frt_server_options(models=c.texts(names), model_count=len(names),
                                        listen=None if listen is None else listen.encode(), drain_ms=_ms(drain))
         super().__init__(c.opened("frt_server_open", runtime, ctypes.byref(options)))
-        self._ended = threading.Event()
+        self._ended, self._ending = threading.Event(), threading.Lock()
         facts = self._facts()
         self._url, self._port = c.text_of(facts.address), int(facts.port)
         self._models = [c.text_of(facts.models[i]) for i in range(facts.model_count)]
@@ -65,15 +65,19 @@ class Server(c.Handle):
             left = max(0.0, end - time.monotonic())
             if self._ended.wait(min(_LOOK, left)):
                 return True
-            if left <= _LOOK:
-                return False
             with contextlib.suppress(InvalidArgument):  # it closes now
                 if self.device_lost:
                     raise DeviceLost(Status.DEVICE_LOST, f"the device of {self._url} is lost; close the server")
+            if left <= _LOOK:
+                return False
 
     def close(self) -> None:
-        super().close()
-        self._ended.set()
+        """Closing twice is no error; who comes second waits for the first."""
+        with self._ending:
+            try:
+                super().close()
+            finally:    # after a Ctrl-C, too
+                self._ended.set()
 
     def __enter__(self) -> Server:
         return self

@@ -4,10 +4,12 @@
 #include <frt/environment.hpp>
 
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <limits>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 #include "defects.hpp"
 
@@ -17,8 +19,12 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kLow[] = {-1, -1}, kHigh[] = {1, 1};
 constexpr uint32_t kSide = 28, kSteps = 10;
 
-// Says on stderr that it hangs.
+// Says on stderr that it hangs, for good or for 1.5 s.
 void may_hang(const char* call) {
+  if (defects::is(std::string(call) + "_takes_long")) {
+    std::fputs("hangs\n", stderr);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  }
   if (!defects::is(std::string(call) + "_hangs")) return;
   std::fputs("hangs\n", stderr);
   defects::hang(call);
