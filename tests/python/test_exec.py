@@ -8,6 +8,7 @@ import pathlib
 import re
 import threading
 import unittest
+import weakref
 
 import frt
 from frt import _exec_tables, exec
@@ -290,6 +291,121 @@ class Exec(unittest.TestCase):
         worker.join()
         self.context.sync()
         self.assertEqual(self.context.counters["device_bytes"], before)
+
+    def test_what_another_library_reads_stays_until_it_is_done(self):
+        before = self.context.counters["device_bytes"]
+        x = self.context.buffer(4096)
+        taken = exec._dlpack.Taken(x.__dlpack__(stream=-1))
+        view = x.memory()
+        x.close()
+        with self.assertRaisesRegex(frt.Error, "the buffer is closed"):
+            x.fill(1, self.stream)
+        view[:] = bytes([7]) * 4096
+        del x
+        gc.collect()
+        self.assertEqual(self.context.counters["device_bytes"], before + 4096)
+        self.assertEqual(ctypes.string_at(taken.tensor.data, 4), b"\7\7\7\7")
+        del view
+        self.assertEqual(self.context.counters["device_bytes"], before + 4096)
+        taken.release()
+        self.assertEqual(self.context.counters["device_bytes"], before)
+
+    def test_a_device_is_closed_when_the_last_taker_is_done(self):
+        context = self.runtime.context()
+        view = context.buffer(64).memory()
+        driver = context._driver
+        context.close()
+        with self.assertRaisesRegex(frt.Error, "the device is closed"):
+            context.buffer(1)
+        view[:] = bytes(64)
+        self.assertTrue(driver.to_close)
+        del view
+        self.assertFalse(driver.to_close)
+
+    def test_what_a_graph_works_on_stays_until_it_is_released(self):
+        class Owner:
+            pass
+
+        kept = Owner()
+        gone = weakref.ref(kept)
+        x, y = self.context.buffer(16), self.context.buffer(16)
+        graph = self.context.graph(capacity=2)
+        graph.capture(1, lambda recorder: recorder.copy(y, x), keep=kept)
+        del kept
+        graph.replay(1, self.stream)
+        del graph           # its work may run on
+        self.assertIsNotNone(gone())
+        self.context.sync()     # the next call releases it
+        self.assertIsNone(gone())
+
+    def test_what_an_evicted_variant_worked_on_goes(self):
+        class Owner:
+            pass
+
+        x, y = self.context.buffer(16), self.context.buffer(16)
+        graph, kept = self.context.graph(capacity=2), []
+        for key in range(1, 6):
+            owner = Owner()
+            kept.append(weakref.ref(owner))
+            graph.capture(key, lambda recorder: recorder.copy(y, x), keep=owner)
+            del owner
+        self.assertEqual([one() is not None for one in kept], [key in graph for key in range(1, 6)])
+        self.assertEqual(len(graph), 2)
+
+    def test_two_who_open_a_device_share_its_turn(self):
+        other = self.runtime.context()
+        self.assertIs(other._driver.turn, self.context._driver.turn)
+        other.close()
+        self.context.sync()
+
+    def test_a_forked_process_has_no_device(self):
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                self.context.sync()
+            except frt.Error as error:
+                status = 5 if error.status == frt.Status.BAD_STATE else 2
+            self.context.close()
+            os._exit(status)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 5)
+        self.context.sync()
+
+    def test_an_array_that_is_refused_goes_back(self):
+        class Empty:
+            released = 0
+
+            def __init__(self, buffer):
+                self.buffer = buffer
+
+            def __dlpack__(self, **options):
+                return self.buffer.view(0, "u8").__dlpack__(**options)
+
+            def __dlpack_device__(self):
+                return self.buffer.__dlpack_device__()
+
+        given = len(exec._dlpack._given)
+        with self.assertRaises((BufferError, frt.Error)):
+            self.context.wrap(Empty(self.context.buffer(16)))
+        self.assertEqual(len(exec._dlpack._given), given)
+
+    def test_what_a_recipe_raises_at_an_eager_replay_reaches_its_caller(self):
+        with frt.loads(MANIFEST + "capture = false\n", all_devices=True) as runtime, runtime.context() as context:
+            self.assertTrue(context.eager)
+            x, fails, stream = context.buffer(16), [], context.stream()
+
+            def record(recorder):
+                recorder.fill(x, 1)
+                if fails:
+                    raise KeyError(fails[0])
+
+            graph = context.graph()
+            graph.capture(1, record)
+            fails.append("why")
+            for _ in range(3):
+                with self.assertRaisesRegex(KeyError, "why"):
+                    graph.replay(1, stream)
+            self.assertEqual(len(graph._met), 0)
 
     def test_a_device_of_nobody_is_closed(self):
         stream = self.runtime.context().stream()

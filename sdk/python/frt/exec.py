@@ -17,9 +17,11 @@ stream, or wait for it.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import itertools
 import math
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -65,22 +67,39 @@ def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
     return (shape,) if isinstance(shape, int) else tuple(shape)
 
 
+class _Turn:
+    """Of the threads that work on one device, whoever opened it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.depth = 0      # of calls within calls: a recording's
+
+
+_turns: weakref.WeakValueDictionary[int, _Turn] = weakref.WeakValueDictionary()
+
+
 class _Driver:
     """The device's handle, its table, and turns of threads. What nobody holds any more is released by the next call:
-    never while a recording is made, nor on a thread that is in the middle of another call."""
+    never while a recording is made, nor on a thread that is in the middle of another call. What another library still
+    reads is released when it is done, and the device after it."""
 
     def __init__(self, handle: int):
         found = c.frt_device_tables()
         c.call("frt_device_tables_of", handle, ctypes.byref(found))
         self.handle, self.context = handle, found.context
         self.exec = tables.Table(found.exec_table, tables.EXEC, sized=True)
-        self.turn = threading.RLock()
-        self.depth = 0
+        self.turn = _turns.setdefault(self.context, _Turn())
+        self.process = os.getpid()
         self.numbers = itertools.count(1)
         self.live: dict[int, tuple[Callable[[Any], None], int]] = {}  # how each object is released, and its handle
         self.dropped: list[int] = []
+        self.holds: dict[int, Any] = {}     # what an object works on, until it is released
+        self.exports: dict[int, set[int]] = {}  # the takers of a buffer; what ends one, on any thread, is one step
+        self.closed: set[int] = set()       # objects that are closed, and have takers
         self.kept: dict[int, Any] = {}  # what the library calls, or borrows, by the number it is given
         self.open = True
+        self.to_close = [handle]
+        self.closing = False    # close() is at it
         self._drafts: dict[bytes, tables.Table] = {}
         _drivers.add(self)
 
@@ -90,36 +109,43 @@ class _Driver:
         return self._drafts[id]
 
     def __enter__(self) -> _Driver:
-        self.turn.acquire()
+        if os.getpid() != self.process:
+            raise error_of(Status.BAD_STATE, "the device is that of the process that opened it, not of a forked one")
+        self.turn.lock.acquire()
         if not self.open:
-            self.turn.release()
+            self.turn.lock.release()
             raise error_of(Status.BAD_STATE, "the device is closed")
-        if self.depth == 0:
+        if self.turn.depth == 0:
             self.release_dropped()
-        self.depth += 1
+        self.turn.depth += 1
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.depth -= 1
-        self.turn.release()
+        self.turn.depth -= 1
+        self.turn.lock.release()
 
     def do(self, function: Any, *arguments: Any) -> None:
-        """A call that writes a frt_error."""
+        """A call that writes a frt_error. Objects stand for their handles, which are looked up in this thread's turn."""
         error = c.frt_error()
         with self:
-            status = function(*arguments, ctypes.byref(error))
+            status = function(*map(_plain, arguments), ctypes.byref(error))
         if status != Status.OK:
             raise error_of(status, error.message.decode(errors="replace"))
 
     def submit(self, function: Any, *arguments: Any) -> None:
         """A call whose words are asked for afterwards."""
         with self:
-            status = function(*arguments)
+            status = function(*map(_plain, arguments))
             if status == Status.OK:
                 return
             error = c.frt_error()
             self.exec.context_last_error(self.context, ctypes.byref(error))
         raise error_of(status, error.message.decode(errors="replace"))
+
+    def ask(self, function: Any, *arguments: Any) -> Any:
+        """A call that cannot fail."""
+        with self:
+            return function(*map(_plain, arguments))
 
     def make(self, function: Any, *arguments: Any) -> int:
         """The handle that a call writes behind its arguments."""
@@ -133,28 +159,64 @@ class _Driver:
         self.kept[number] = value
         return number
 
-    def add(self, release: Callable[[Any], None], handle: int) -> int:
+    def add(self, release: Callable[[Any], None], handle: int, holds: Any) -> int:
         number = next(self.numbers)
         self.live[number] = (release, handle)
+        self.holds[number] = holds
         return number
 
     def release_one(self, number: int) -> None:
+        if self.exports.get(number):
+            self.closed.add(number)
+            return
         release, handle = self.live.pop(number, (None, 0))
         if release:
             release(handle)
+        self.closed.discard(number)
+        self.exports.pop(number, None)
+        self.holds.pop(number, None)    # after the work that reads it
+
+    def export(self, number: int, keeps: Any) -> _Export:
+        """What a taker holds: while one does, the memory stays."""
+        export, taker = _Export(keeps), next(self.numbers)
+        self.exports.setdefault(number, set()).add(taker)
+        weakref.finalize(export, self.export_over, number, taker).atexit = False
+        return export
+
+    def export_over(self, number: int, taker: int) -> None:
+        self.exports.get(number, set()).discard(taker)
+        if os.getpid() != self.process:
+            return
+        if self.open:
+            self.dropped.extend([number] if number in self.closed else [])
+        elif not self.closing and not any(self.exports.values()):
+            self.finish()
 
     def release_dropped(self) -> None:
         while self.dropped:
             self.release_one(self.dropped.pop(0))
 
     def close(self) -> None:
-        with self.turn:
+        if os.getpid() != self.process:
+            self.open = False
+            return
+        with self.turn.lock:
             if not self.open:
                 return
-            self.open = False
+            self.open, self.closing = False, True
             for number in sorted(self.live, reverse=True):
                 self.release_one(number)
-            c.library().frt_device_close(self.handle)
+            self.closing = False
+            if not any(self.exports.values()):
+                self.finish()
+
+    def finish(self) -> None:
+        """Once, by whoever comes first."""
+        while self.to_close:
+            for number in sorted(self.live, reverse=True):
+                self.release_one(number)
+            with contextlib.suppress(IndexError):
+                c.library().frt_device_close(self.to_close.pop())
 
     def __del__(self) -> None:
         if getattr(self, "open", False):
@@ -170,17 +232,29 @@ def _close_all() -> None:
         driver.close()
 
 
-class _Owned:
-    """One object of a device: released with close(), after nobody holds it, or with its device."""
+class _Export:
+    """Held by who takes a buffer's memory."""
 
-    def __init__(self, driver: _Driver, release: Callable[[Any], None], handle: int):
+    def __init__(self, keeps: Any):
+        self.keeps = keeps
+
+
+def _plain(value: Any) -> Any:
+    return value._handle if isinstance(value, _Owned) else value
+
+
+class _Owned:
+    """One object of a device: released with close(), after nobody holds it, or with its device. `holds`: what its work
+    reads and writes, kept until it is released."""
+
+    def __init__(self, driver: _Driver, release: Callable[[Any], None], handle: int, holds: Any = None):
         self._driver, self._native_handle = driver, handle
-        self._number = driver.add(release, handle)
+        self._number = driver.add(release, handle, holds)
         weakref.finalize(self, driver.dropped.append, self._number).atexit = False
 
     @property
     def _handle(self) -> int:
-        if self._number not in self._driver.live:
+        if self._number not in self._driver.live or self._number in self._driver.closed:
             raise error_of(Status.BAD_STATE, f"the {type(self).__name__.lower()} is closed")
         return self._native_handle
 
@@ -203,35 +277,35 @@ class Stream(_Owned):
     @property
     def native(self) -> int:
         """Of the device's API, cudaStream_t for "cuda"; 0: its default stream, or none (the CPU)."""
-        return self._driver.exec.stream_native(self._handle) or 0
+        return self._driver.ask(self._driver.exec.stream_native, self) or 0
 
     def sync(self) -> None:
         """Waits for its work; raises what a part of it met."""
-        self._driver.submit(self._driver.exec.stream_sync, self._handle)
+        self._driver.submit(self._driver.exec.stream_sync, self)
 
     def wait(self, event: Event) -> None:
         """Later work waits for the event, the caller does not."""
-        self._driver.submit(self._driver.exec.stream_wait, self._handle, event._handle)
+        self._driver.submit(self._driver.exec.stream_wait, self, event)
 
 
 class Event(_Owned):
     def record(self, stream: Stream) -> None:
-        self._driver.submit(self._driver.exec.event_record, self._handle, stream._handle)
+        self._driver.submit(self._driver.exec.event_record, self, stream)
 
     def done(self) -> bool:
         try:
-            self._driver.submit(self._driver.exec.event_query, self._handle)
+            self._driver.submit(self._driver.exec.event_query, self)
         except NotReady:
             return False
         return True
 
     def sync(self) -> None:
-        self._driver.submit(self._driver.exec.event_sync, self._handle)
+        self._driver.submit(self._driver.exec.event_sync, self)
 
     def elapsed_ms(self, end: Event) -> float:
         """Until `end`; both were made with timing, and are done."""
         ms = ctypes.c_double()
-        self._driver.submit(self._driver.exec.event_elapsed, self._handle, end._handle, ctypes.byref(ms))
+        self._driver.submit(self._driver.exec.event_elapsed, self, end, ctypes.byref(ms))
         return ms.value
 
 
@@ -253,34 +327,39 @@ class Buffer(_Owned):
     def view(self, shape: int | Sequence[int], dtype: str | None = None, offset: int = 0, name: str = "view") -> Buffer:
         """A part from byte `offset` on, of the same memory."""
         dtype = dtype or self.dtype
-        handle = self._driver.make(self._driver.exec.buffer_view, self._handle, offset, _bytes(_shape(shape), dtype),
+        handle = self._driver.make(self._driver.exec.buffer_view, self, offset, _bytes(_shape(shape), dtype),
                                    name.encode())
         return Buffer(self._driver, handle, _shape(shape), dtype, self)
 
     def copy_from(self, source: Buffer, stream: Stream, *, nbytes: int | None = None, offset: int = 0,
                   source_offset: int = 0) -> None:
         """In the order of `stream`; None: as much as `source` has behind its offset. Offsets in bytes."""
-        self._driver.submit(self._driver.exec.buffer_copy, self._handle, offset, source._handle, source_offset,
-                            source.nbytes - source_offset if nbytes is None else nbytes, stream._handle)
+        self._driver.submit(self._driver.exec.buffer_copy, self, offset, source, source_offset,
+                            source.nbytes - source_offset if nbytes is None else nbytes, stream)
 
     def fill(self, value: int, stream: Stream, *, nbytes: int | None = None, offset: int = 0) -> None:
         """Every byte, 0 to 255, in the order of `stream`."""
         if not 0 <= value <= 255:
             raise ValueError("a byte is 0 to 255")
-        self._driver.submit(self._driver.exec.buffer_fill, self._handle, offset,
-                            self.nbytes - offset if nbytes is None else nbytes, value, stream._handle)
+        self._driver.submit(self._driver.exec.buffer_fill, self, offset,
+                            self.nbytes - offset if nbytes is None else nbytes, value, stream)
 
     def memory(self) -> memoryview:
-        """Host and shared memory itself, writable, as an array where Python has the dtype, else as bytes. It keeps the
-        buffer alive; no work that touches the bytes may be in flight."""
+        """Host and shared memory itself, writable, as an array where Python has the dtype, else as bytes. The memory
+        stays while somebody holds the view; no work that touches the bytes may be in flight."""
         if self.space == "device" and not self._host_device():
             raise BufferError(f"buffer '{self.name}' lies in the device's memory; copy it to a buffer in 'pinned'")
-        block = (ctypes.c_uint8 * self.nbytes).from_address(self.pointer)
-        block._keeps = self  # type: ignore[attr-defined]
+        with self._driver:
+            _ = self._handle    # it is not closed
+            block = (ctypes.c_uint8 * self.nbytes).from_address(self.pointer)
+            block._keeps = self._driver.export(self._number, self)  # type: ignore[attr-defined]
         view = memoryview(block).cast("B")
         if self.dtype not in _FORMATS or _bytes(self.shape, self.dtype) != self.nbytes:
             return view
-        return view.cast(_FORMATS[self.dtype], list(self.shape)) if self.shape else view.cast(_FORMATS[self.dtype])
+        try:
+            return view.cast(_FORMATS[self.dtype], list(self.shape)) if self.shape else view.cast(_FORMATS[self.dtype])
+        except ValueError:      # Python 3.11 casts to no f16
+            return view
 
     def _host_device(self) -> bool:
         return _info(self._driver).device.contents.dlpack_type == _dlpack.CPU
@@ -300,7 +379,10 @@ class Buffer(_Owned):
         self._require_whole()
         if stream != -1:
             self._driver.submit(self._driver.exec.context_sync, self._driver.context)
-        return _dlpack.give(self, self.pointer, self.__dlpack_device__(), _DLPACK_CODES[self.dtype],
+        with self._driver:
+            _ = self._handle    # it is not closed
+            export = self._driver.export(self._number, self)
+        return _dlpack.give(export, self.pointer, self.__dlpack_device__(), _DLPACK_CODES[self.dtype],
                             _BITS[_dtype(self.dtype)], self.shape, bool(max_version and max_version[0] >= 1))
 
     @property
@@ -331,11 +413,11 @@ class Recorder:
 
     def copy(self, target: Buffer, source: Buffer, *, nbytes: int | None = None, offset: int = 0,
              source_offset: int = 0) -> None:
-        self._driver.submit(self._driver.exec.buffer_copy, target._handle, offset, source._handle, source_offset,
+        self._driver.submit(self._driver.exec.buffer_copy, target, offset, source, source_offset,
                             source.nbytes - source_offset if nbytes is None else nbytes, self._stream)
 
     def fill(self, buffer: Buffer, value: int, *, nbytes: int | None = None, offset: int = 0) -> None:
-        self._driver.submit(self._driver.exec.buffer_fill, buffer._handle, offset,
+        self._driver.submit(self._driver.exec.buffer_fill, buffer, offset,
                             buffer.nbytes - offset if nbytes is None else nbytes, value, self._stream)
 
     def launch(self, kernel: Kernel, arguments: ctypes.Structure) -> None:
@@ -349,55 +431,73 @@ class Graph(_Owned):
     """Recorded work by keys: captured once, replayed for ever."""
 
     def __init__(self, driver: _Driver, handle: int):
-        super().__init__(driver, driver.exec.graph_release, handle)
         self._keeps: dict[int, Any] = {}  # of each variant
+        self._met: list[BaseException] = []  # what a recipe raised last
+        super().__init__(driver, driver.exec.graph_release, handle, self._keeps)
 
     def capture(self, key: int, record: Record, keep: Any = None) -> None:
         """Records `key`; replaces a variant that is there. `record` submits work, and waits for nothing. The variant
         keeps the buffers that `recorder.copy` and `.fill` touch; `keep` is for what else it reads and writes."""
-        met: list[BaseException] = []
+        met, driver = self._met, self._driver   # not the graph itself, which goes when nobody holds it
+        met.clear()
 
         def called(_: Any, recorder: Any, _key: int, error: Any) -> int:
             given = recorder.contents
-            native = self._driver.exec.backend_stream_native(given.context, given.backend_stream) or 0
+            native = driver.exec.backend_stream_native(given.context, given.backend_stream) or 0
             try:
-                record(Recorder(bool(given.capturing), native, self._driver, given.stream, given.backend_stream))
+                record(Recorder(bool(given.capturing), native, driver, given.stream, given.backend_stream))
                 return Status.OK
             except BaseException as raised:
-                met.append(raised)
+                met[:] = [raised]
                 error.contents.code = Status.CALLBACK
                 error.contents.message = repr(raised).encode(errors="replace")[:500]
                 return Status.CALLBACK
 
         function = tables.Record(called)
-        try:
-            self._driver.do(self._driver.exec.graph_capture, self._handle, key, function, None)
-        except Error:
-            if met:
-                raise met[0]
-            raise
-        self._keeps[key] = (function, record, keep)
+        with driver:
+            try:
+                driver.do(driver.exec.graph_capture, self, key, function, None)
+            except Error:
+                self._raise_what_was_met()
+                raise
+            self._keep(key, (function, record, keep))
 
     def adopt(self, key: int, executable: int, keep: Any) -> None:
         """An executable of another library (cudaGraphExec_t) as a variant. It stays that library's: `keep` is the
         object that owns it, and the memory it works on."""
         draft = self._driver.draft(tables.GRAPH_ID, tables.GRAPH)
-        self._driver.do(draft.adopt, self._handle, key, executable, 0)
+        with self._driver:
+            self._driver.do(draft.adopt, self, key, executable, 0)
+            self._keep(key, keep)
+
+    def _keep(self, key: int, keep: Any) -> None:
         self._keeps[key] = keep
+        for other in list(self._keeps):     # those that were evicted to make room
+            if other not in self:
+                del self._keeps[other]
+
+    def _raise_what_was_met(self) -> None:
+        if self._met:
+            raise self._met.pop()
 
     def replay(self, key: int, stream: Stream) -> None:
-        self._driver.submit(self._driver.exec.graph_replay, self._handle, key, stream._handle)
+        """On a device without capture the recipe runs now, and what it raises is raised here."""
+        try:
+            self._driver.submit(self._driver.exec.graph_replay, self, key, stream)
+        except Error:
+            self._raise_what_was_met()
+            raise
 
     def evict(self, key: int) -> None:
         """Waits for its last replay."""
-        self._driver.submit(self._driver.exec.graph_evict, self._handle, key)
+        self._driver.submit(self._driver.exec.graph_evict, self, key)
         self._keeps.pop(key, None)
 
     def __contains__(self, key: int) -> bool:
-        return bool(self._driver.exec.graph_has_variant(self._handle, key))
+        return bool(self._driver.ask(self._driver.exec.graph_has_variant, self, key))
 
     def __len__(self) -> int:
-        return int(self._driver.exec.graph_variant_count(self._handle))
+        return int(self._driver.ask(self._driver.exec.graph_variant_count, self))
 
 
 class Plan(_Owned):
@@ -405,26 +505,26 @@ class Plan(_Owned):
 
     def __init__(self, driver: _Driver, handle: int):
         self._table = driver.draft(tables.PLAN_ID, tables.PLAN)
-        super().__init__(driver, self._table.release, handle)
         self._keeps: list[Any] = []
+        super().__init__(driver, self._table.release, handle, self._keeps)
 
     def add(self, graph: Graph, key: int, stream: Stream, after: Iterable[int] = ()) -> int:
         """A node, which starts when the nodes `after` are done. Returns its number."""
         node = ctypes.c_uint32()
-        self._driver.do(self._table.add, self._handle, graph._handle, key, stream._handle, ctypes.byref(node))
+        self._driver.do(self._table.add, self, graph, key, stream, ctypes.byref(node))
         self._keeps.append((graph, stream))
         for other in after:
-            self._driver.do(self._table.after, self._handle, node.value, other)
+            self._driver.do(self._table.after, self, node.value, other)
         return node.value
 
     def compile(self, fuse: bool = True) -> bool:
         """Checks and prepares it, again after a change of its graphs. True: it runs as one launch."""
-        self._driver.do(self._table.compile, self._handle, 0 if fuse else 1)
-        return bool(self._table.fused(self._handle))
+        self._driver.do(self._table.compile, self, 0 if fuse else 1)
+        return bool(self._driver.ask(self._table.fused, self))
 
     def execute(self, stream: Stream) -> None:
         """After what `stream` holds; its later work runs after all of it."""
-        self._driver.submit(self._table.execute, self._handle, stream._handle)
+        self._driver.submit(self._table.execute, self, stream)
 
 
 class Kernel:
@@ -437,7 +537,8 @@ class Kernel:
 
     def launch(self, stream: Stream, arguments: ctypes.Structure) -> None:
         """`arguments`: the struct of the operator's header; its first member, struct_size, is filled here."""
-        self._launch(self._driver.exec.stream_backend(stream._handle), arguments)
+        with self._driver:
+            self._launch(self._driver.ask(self._driver.exec.stream_backend, stream), arguments)
 
     def _launch(self, backend_stream: int, arguments: ctypes.Structure) -> None:
         setattr(arguments, arguments._fields_[0][0], ctypes.sizeof(arguments))
@@ -499,14 +600,15 @@ class Context:
 
     def _wrapped(self, name: str, pointer: int, space: str, shape: tuple[int, ...], dtype: str, keeps: Any) -> Buffer:
         nbytes = _bytes(shape, dtype)
-        if nbytes == 0:
-            raise BufferError("the array is empty")
         number = self._driver.keep(keeps)
         try:
+            if nbytes == 0:
+                raise BufferError("the array is empty")
             handle = self._driver.make(self._driver.exec.buffer_wrap, self._driver.context, SPACES.index(space), pointer,
                                        nbytes, name.encode(), _done_of(self._driver), number)
-        except Exception:
+        except BaseException:
             self._driver.kept.pop(number, None)
+            _give_back(keeps)
             raise
         return Buffer(self._driver, handle, shape, dtype)
 
@@ -629,14 +731,18 @@ def _device_of(driver: _Driver, space: str) -> tuple[int, int]:
     return pairs.get((space, kind), _dlpack.CPU), 0
 
 
+def _give_back(keeps: Any) -> None:
+    """To who shared it."""
+    if isinstance(keeps, _dlpack.Taken):
+        keeps.release()
+
+
 def _done_of(driver: _Driver) -> Any:
     """Called when the last owner of wrapped memory goes."""
     if 0 not in driver.kept:
         kept = driver.kept
 
         def done(number: int) -> None:
-            value = kept.pop(number, None)
-            if isinstance(value, _dlpack.Taken):
-                value.release()
+            _give_back(kept.pop(number, None))
         driver.kept[0] = tables.Done(done)
     return driver.kept[0]
