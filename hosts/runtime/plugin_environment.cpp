@@ -113,7 +113,17 @@ class InfoReader {
     if (info.task_count > 0 && !info.tasks) refuse("task_count without tasks");
     for (uint32_t i = 0; i < info.task_count; ++i) {
       const std::string what = "task " + std::to_string(i);
-      if (text(info.tasks[i].name, "the name of " + what).empty()) refuse(what + " has no name");
+      const std::string_view name = text(info.tasks[i].name, "the name of " + what);
+      if (name.empty()) refuse(what + " has no name");
+      if (name.find_first_of(" \t\n\v\f\r") != name.npos) {
+        refuse("the name of " + what + " is no single word: '" + std::string(name) + "'");
+      }
+      for (uint32_t before = 0; before < i; ++before) {
+        if (name == info.tasks[before].name) {
+          refuse("task " + std::to_string(before) + " and " + what + " have one name: '" +
+                 std::string(name) + "'");
+        }
+      }
       text(info.tasks[i].instruction, "the instruction of " + what);
     }
   }
@@ -229,6 +239,7 @@ PluginEnvironment::PluginEnvironment(const core::OpenPlugin& plugin, std::string
     info_ = read_environment_info(table_, handle_, sender_);
     names_ = names_for_policy(info_, request.names);
   } catch (...) {
+    const auto alone = core::lock_plugin_setup();
     plugin_.end("destroy", [&] { table_.destroy(handle_); });
     throw;
   }

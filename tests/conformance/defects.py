@@ -69,6 +69,8 @@ ENVIRONMENT = [
     ("environment_no_step", "environment tables", "has no step"),
     ("create_makes_nothing", "environment tables", "returns FRT_OK and no environment"),
     ("environment_port_type", "environment tables", "a state is f32[values]"),
+    ("environment_task_words", "environment tables", "the name of task 1 is no single word: 'the green'"),
+    ("environment_task_twice", "environment tables", "task 0 and task 1 have one name: 'red'"),
     ("environment_chance", "environment tables", "does not say that it is deterministic"),
     ("reset_throws", "environment gives what it says", "`reset` threw"),
     ("observe_shape", "environment gives what it says", "its port says u8[28,28,3]"),
@@ -228,6 +230,8 @@ class Defects(unittest.TestCase):
         code, text = check("defect_environment.so", "", "--filter", "", "--verbose")
         self.assertEqual(code, 0, text)
         self.assertEqual(re.findall(r"(?m)^skip +(.*?)  +", text), ["environment rare options", "plugin host of the oldest version"])
+        code, text = check("defect_environment.so", "environment_long", "--filter", "environment gives what it says")
+        self.assertEqual(code, 0, text)     # the check ends before the episode does
         for defect, case, words in ENVIRONMENT:
             with self.subTest(defect):
                 code, text = check("defect_environment.so", defect, "--filter", "")

@@ -234,7 +234,7 @@ void gives_what_it_says(const Subject& subject) {
       environment.observe();
       environment.apply(raw.action(random));
     }
-    if (raw.info().max_steps && !environment.over()) {
+    if (raw.info().max_steps == steps && !environment.over()) {
       fail(environment.sender() + ": after max_steps = " + std::to_string(raw.info().max_steps) +
            " steps the episode is not over; set FRT_EPISODE_OVER");
     }

@@ -63,6 +63,9 @@ class Counter {
     if (defects::is("environment_slow")) info_.period_s = 0.1;
     if (defects::is("environment_doc_null")) info_.doc = nullptr;
     if (defects::is("environment_task_null")) tasks_[1].instruction = nullptr;
+    if (defects::is("environment_task_words")) tasks_[1].name = "the green";
+    if (defects::is("environment_task_twice")) tasks_[1].name = "red";
+    if (defects::is("environment_long")) info_.max_steps = 2000;
     if (defects::is("environment_flags")) info_.flags = 64;
     if (defects::is("environment_chance")) info_.flags = 0;
   }
@@ -104,7 +107,7 @@ class Counter {
     ++steps_;
     frt_environment_result result{};
     result.reward = defects::is("reward_nan") && steps_ == 3 ? kNan : action[0];
-    if (steps_ >= kSteps && !defects::is("never_over")) result.flags |= FRT_EPISODE_OVER;
+    if (steps_ >= info_.max_steps && !defects::is("never_over")) result.flags |= FRT_EPISODE_OVER;
     if (defects::is("step_flags")) result.flags |= 128;
     return result;
   }
