@@ -159,6 +159,10 @@ TEST_CASE("a body comes in chunks, byte by byte, or behind 100 Continue") {
   Peer slow(server, "");
   for (const char c : chunked) slow.send({&c, 1});
   CHECK(slow.read_all().ends_with("\r\n\r\nabcdefg"));
+  // A body of no bytes has its last chunk first.
+  Peer empty(server, chunked.substr(0, chunked.find("3\r\nabc")));
+  for (const char c : std::string_view("0\r\n\r\n")) empty.send({&c, 1});
+  CHECK(empty.read_all().ends_with("\r\n\r\n"));
   Peer careful(server,
                "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n"
                "Connection: close\r\n\r\n");
