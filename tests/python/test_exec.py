@@ -214,6 +214,7 @@ class Exec(unittest.TestCase):
         held = exec._dlpack._given
         self.assertEqual(len(held), 1)               # taken, and not given back
         again.close()
+        exec._dlpack.sweep()        # as the next call does
         self.assertEqual(len(held), 0)
         for version in (None, (1, 1)):
             capsule = mine.__dlpack__(max_version=version)
@@ -261,6 +262,17 @@ class Exec(unittest.TestCase):
         self.assertEqual(shared.shape, (3, 2))
         with self.assertRaisesRegex(BufferError, "packed"):
             self.context.wrap(theirs.T)
+
+    @unittest.skipUnless(__import__("importlib.util").util.find_spec("numpy"), "numpy is not here")
+    def test_a_tensor_that_numpy_refuses_goes_back(self):
+        import numpy
+        before = self.context.counters["device_bytes"]
+        mine = self.context.buffer((2, 3), "bf16")
+        with self.assertRaises((BufferError, RuntimeError)):     # its own error
+            numpy.from_dlpack(mine)
+        mine.close()
+        self.assertEqual(self.context.counters["device_bytes"], before)
+        self.assertEqual(exec._dlpack._given, {})
 
     # ---- lives ----
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable, Sequence
 from ctypes import CFUNCTYPE, POINTER, PYFUNCTYPE, Structure, c_char_p, c_int, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p, py_object
 from typing import Any
@@ -31,14 +32,13 @@ class _ManagedVersioned(Structure):
 
 
 _python = ctypes.pythonapi
-_CapsuleEnd = PYFUNCTYPE(None, c_void_p)
-_python.PyCapsule_New.restype, _python.PyCapsule_New.argtypes = py_object, [c_void_p, c_char_p, _CapsuleEnd]
+_python.PyCapsule_New.restype, _python.PyCapsule_New.argtypes = py_object, [c_void_p, c_char_p, c_void_p]
 _pointer = PYFUNCTYPE(c_void_p, c_void_p, c_char_p)(("PyCapsule_GetPointer", _python))
 _valid = PYFUNCTYPE(c_int, c_void_p, c_char_p)(("PyCapsule_IsValid", _python))
 _rename = PYFUNCTYPE(c_int, py_object, c_char_p)(("PyCapsule_SetName", _python))
 
-# What was given away and is not given back: address -> what keeps it.
-_given: dict[int, Any] = {}
+# What was given away and is not given back: address -> what keeps it, the capsule last.
+_given: dict[int, list[Any]] = {}
 
 
 @_Deleter
@@ -46,12 +46,12 @@ def _give_back(address: int) -> None:
     _given.pop(address, None)
 
 
-# A capsule that nobody took is dropped with what it holds.
-@_CapsuleEnd
-def _end_of_capsule(capsule: int) -> None:
-    for name in (_PLAIN, _VERSIONED):
-        if _valid(capsule, name):
-            _give_back(_pointer(capsule, name))
+def sweep() -> None:
+    """Lets go of what is in capsules that nobody took and nobody but this table holds. A capsule has no destructor for
+    it: one of Python's cannot run while an error is set, as where a library refuses a tensor."""
+    for address, kept in list(_given.items()):
+        if sys.getrefcount(kept[-1]) == 2 and any(_valid(id(kept[-1]), name) for name in (_PLAIN, _VERSIONED)):
+            _given.pop(address, None)
 
 
 def give(keeps: Any, pointer: int, device: tuple[int, int], code: int, bits: int, shape: Sequence[int],
@@ -67,8 +67,9 @@ def give(keeps: Any, pointer: int, device: tuple[int, int], code: int, bits: int
     managed.deleter = _give_back
     managed.tensor = DLTensor(pointer if step else None, *device, rank, code, bits, 1, sizes, strides, 0)
     address = ctypes.addressof(managed)
-    _given[address] = (keeps, managed, sizes, strides)
-    return _python.PyCapsule_New(address, _VERSIONED if versioned else _PLAIN, _end_of_capsule)
+    capsule = _python.PyCapsule_New(address, _VERSIONED if versioned else _PLAIN, None)
+    _given[address] = [keeps, managed, sizes, strides, capsule]
+    return capsule
 
 
 class Taken:

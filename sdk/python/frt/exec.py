@@ -193,6 +193,7 @@ class _Driver:
             self.finish()
 
     def release_dropped(self) -> None:
+        _dlpack.sweep()
         while self.dropped:
             self.release_one(self.dropped.pop(0))
 
@@ -203,6 +204,7 @@ class _Driver:
         with self.turn.lock:
             if not self.open:
                 return
+            _dlpack.sweep()
             self.open, self.closing = False, True
             for number in sorted(self.live, reverse=True):
                 self.release_one(number)
