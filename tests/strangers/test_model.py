@@ -35,7 +35,7 @@ TOOLS = [{"type": "function", "function": {"name": "look_up", "strict": True, "p
 AGENT = f"""#!{sys.executable}
 import json, os, urllib.request
 tool = {{"name": "look_up", "input_schema": {TOOLS[0]["function"]["parameters"]!r}}}
-body = {{"model": os.environ["ANTHROPIC_MODEL"], "max_tokens": 100, "tools": [tool], "tool_choice": {{"type": "%s"}},
+body = {{"model": os.environ["ANTHROPIC_MODEL"], "max_tokens": 100, "tools": [tool], "tool_choice": {{"type": "%s", "disable_parallel_tool_use": True}},
          "messages": [{{"role": "user", "content": "which word?"}}]}}
 request = urllib.request.Request(os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages", json.dumps(body).encode(),
                                  {{"Content-Type": "application/json"}})
@@ -212,9 +212,9 @@ class OnTheProcessor(Tests, TemplateTest):
                 with self.subTest(command, arguments=arguments[1:]):
                     self.quiet(*command.split(), *arguments, stdin="hello\n")
 
-    def served(self):
+    def served(self, tensors=None):
         """The address of a server of the template's own manifest, which has no [host.http]."""
-        self.model()  # its weights
+        self.model(tensors=tensors)  # its weights
         manifest = self.folder / "manifest.toml"
         shutil.copy(self.source / "manifest.toml", manifest)
         server = subprocess.Popen([HOST, "--plugin-dir", self.plugins, "serve", manifest, "--listen", "127.0.0.1:0"],
@@ -266,6 +266,25 @@ class OnTheProcessor(Tests, TemplateTest):
         function, = (call["function"] for call in called["message"]["tool_calls"])
         self.assertEqual(function["name"], "look_up")
         self.assertIn(json.loads(function["arguments"])["word"], ("tree", "house"))
+
+    @unittest.skipUnless(STRUCTURED, "built without XGrammar")
+    def test_what_is_no_call_of_a_tool_stays_text(self):
+        reluctant = make_weights.make()
+        reluctant["bias"][1][ord("<")] = -1e20  # where the form lets it, it says something else than a call
+        url = self.served(reluctant) + "/v1/chat/completions"
+        hard = r'{"word": "</call> \" }"}'
+        for text, content, calls in (
+                (f"say <call look_up>{hard}</call>\nand", "say and", [hard]),
+                ("say <call look_up>{}</call>\n\n<call look_up> {} </call>", "say \n", ["{}", " {} "]),
+                *((same, same, []) for same in (
+                    "say <call nothing>{}</call>", "say <call look_up>{} 1</call>", 'say <call look_up>{"word": 01}</call>',
+                    'say <call look_up>{"word": 1e999}</call>', 'say <call look_up>{"a": 1, "a": 2}</call>',
+                    "say <call look_up>[]</call>", 'say <call look_up>{"word": "tree"}', "say <call"))):
+            with self.subTest(text):
+                regex = re.sub(r"[^A-Za-z0-9 <>/\n]", r"\\\g<0>", text).replace("\n", r"\n")
+                message = self.asked(url, tools=TOOLS, structured_outputs={"regex": regex})["message"]
+                self.assertEqual(message["content"], content)
+                self.assertEqual([call["function"]["arguments"] for call in message.get("tool_calls") or []], calls)
 
     def test_an_agent_of_launch_uses_its_tools(self):
         agent = self.folder / "claude"

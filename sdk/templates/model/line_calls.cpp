@@ -92,6 +92,7 @@ Answer read_answer(std::string_view text, const Tools& tools, bool whole) {
     text.remove_prefix(begin);
     const std::size_t bytes = call_bytes(text);
     if (bytes == kNowhere) {
+      answer.complete = false;
       if (whole) answer.content += text;
       break;
     }

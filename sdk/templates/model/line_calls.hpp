@@ -28,6 +28,7 @@ struct Call {
 struct Answer {
   std::string content;
   std::vector<Call> calls;
+  bool complete = true;  // false: the text ends within a call
 };
 
 // `whole`: nothing follows `text`. Else what may become a call is left out, so that content and

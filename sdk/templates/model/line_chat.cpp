@@ -142,7 +142,8 @@ frt_status parse(frt_model, const char* text, uint64_t bytes, uint32_t flags, co
           "{\"type\": \"function\", \"function\": {\"name\": " + frt::json_string(call.name) +
           ", \"arguments\": " + frt::json_string(call.arguments) + "}}";
     }
-    message += std::string("], \"complete\": ") + (whole ? "true" : "false") + "}";
+    message +=
+        std::string("], \"complete\": ") + (whole && answer.complete ? "true" : "false") + "}";
     return sink(user, message.data(), message.size());
   });
 }
