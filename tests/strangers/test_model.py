@@ -35,7 +35,8 @@ TOOLS = [{"type": "function", "function": {"name": "look_up", "strict": True, "p
 AGENT = f"""#!{sys.executable}
 import json, os, urllib.request
 tool = {{"name": "look_up", "input_schema": {TOOLS[0]["function"]["parameters"]!r}}}
-body = {{"model": os.environ["ANTHROPIC_MODEL"], "max_tokens": 100, "tools": [tool], "tool_choice": {{"type": "%s", "disable_parallel_tool_use": True}},
+body = {{"model": os.environ["ANTHROPIC_MODEL"], "max_tokens": 100, "tools": [tool],
+         "tool_choice": {{"type": "%s", "disable_parallel_tool_use": True}},
          "messages": [{{"role": "user", "content": "which word?"}}]}}
 request = urllib.request.Request(os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages", json.dumps(body).encode(),
                                  {{"Content-Type": "application/json"}})
