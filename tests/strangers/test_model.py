@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The template of a language model, with an operator of its own: the real frt-host gives the text that a naive
 reference predicts."""
-import functools
 import json
+import os
 import re
-import runpy
 import shutil
 import subprocess
+import sys
 import unittest
 import urllib.error
 import urllib.request
@@ -14,40 +14,43 @@ import urllib.request
 from installed_sdk import CAPSULES, TemplateTest
 from support import FAILED, HOST, OK, SOURCE, TIMEOUT, clean_environment
 
+sys.path.insert(0, str(SOURCE / "sdk/templates/model"))
+sys.dont_write_bytecode = True  # beside the template
+import make_goldens  # noqa: E402
+import make_weights  # noqa: E402
+
 # Its seed is, of the smallest 3,000, one with clear margins and much variety.
-MAKE_WEIGHTS = runpy.run_path(str(SOURCE / "sdk/templates/model/make_weights.py"))
-WEIGHTS = {name: values for name, (_, values) in MAKE_WEIGHTS["make"]().items()}
-WIDTH, PRINTABLE = MAKE_WEIGHTS["WIDTH"], MAKE_WEIGHTS["PRINTABLE"]
+WEIGHTS = make_weights.make()
 # The least distance of the best logit from the next that the reference accepts; sums in f32 move a logit by less than
 # 1e-4.
 MARGIN = 0.02
 COUNT = 72
 PROMPTS = ("Once upon a time", "the quick brown fox jumps over the lazy dog")
-
-
-# ---- a naive reference: recurrent_lm.cpp says what it follows ----
-
 END = 256
-
-
-@functools.cache
-def row(matrix, token):
-    return WEIGHTS[matrix][token * WIDTH:(token + 1) * WIDTH]
+STRUCTURED = os.environ.get("FRT_XGRAMMAR", "ON") == "ON"
+TOOLS = [{"type": "function", "function": {"name": "look_up", "strict": True, "parameters": {
+    "type": "object", "properties": {"word": {"enum": ["tree", "house"]}}, "required": ["word"],
+    "additionalProperties": False}}}]
+# An agent that asks for a call and prints the answer.
+AGENT = f"""#!{sys.executable}
+import json, os, urllib.request
+tool = {{"name": "look_up", "input_schema": {TOOLS[0]["function"]["parameters"]!r}}}
+body = {{"model": os.environ["ANTHROPIC_MODEL"], "max_tokens": 100, "tools": [tool],
+         "tool_choice": {{"type": "%s", "disable_parallel_tool_use": True}},
+         "messages": [{{"role": "user", "content": "which word?"}}]}}
+request = urllib.request.Request(os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages", json.dumps(body).encode(),
+                                 {{"Content-Type": "application/json"}})
+print(urllib.request.urlopen(request).read().decode())
+"""
 
 
 def reference(prompt, count=COUNT):
-    """The ids that follow `prompt`, a text or ids."""
-    state = [0.0] * WIDTH
-    ids = list(prompt.encode() if isinstance(prompt, str) else prompt)
-    read = len(ids)
-    for step in range(read + count - 1):
-        state = [d * s + x for d, s, x in zip(WEIGHTS["decay"], state, row("table", ids[step]))]
-        if step + 1 < read:
-            continue
-        logits = sorted((sum(h * s for h, s in zip(row("head", token), state)), token) for token in PRINTABLE)
-        assert logits[-1][0] - logits[-2][0] > MARGIN, f"{prompt}: token {len(ids)} is too close; take another seed"
-        ids.append(logits[-1][1])
-    return ids[read:]
+    """The ids that follow `prompt`, a text or ids, by the template's own reference."""
+    ids, rows = make_goldens.follow(WEIGHTS, list(prompt.encode() if isinstance(prompt, str) else prompt), count)
+    for place, row in enumerate(rows):
+        *_, second, best = sorted(row)
+        assert best - second > MARGIN, f"{prompt}: token {place} is too close; take another seed"
+    return ids
 
 
 # ---- the real frt-host ----
@@ -59,7 +62,7 @@ class Model:
 
     def model(self, options="", device="", tensors=None):
         """On weights of the template's own script, or on others."""
-        MAKE_WEIGHTS["save"](self.folder / "weights.safetensors", tensors or MAKE_WEIGHTS["make"]())
+        make_weights.save(self.folder / "weights.safetensors", tensors or make_weights.make())
         return self.model_manifest("weights.safetensors", options, device, CAPSULES, self.backend, "acme.recurrent_lm")
 
     def quiet(self, *arguments, status=OK, **options):
@@ -93,18 +96,18 @@ class Tests(Model):
 
     def test_a_capsule_of_other_weights_is_refused(self):
         self.ids(self.model(), "-p", PROMPTS[0], "--save-capsule", "one", count=1)
-        other = self.model(tensors=MAKE_WEIGHTS["make"](seed=2))
+        other = self.model(tensors=make_weights.make(seed=2))
         result = self.quiet("run", other, "--from-capsule", "one", status=FAILED)
         self.assertIn("model.weights: here ", result.stderr)
 
     def test_weights_of_another_shape_are_named(self):
-        wrong = MAKE_WEIGHTS["make"]()
+        wrong = make_weights.make()
         wrong["decay"] = ([1], [0.5])
         result = self.quiet("run", self.model(tensors=wrong), "-p", "a", status=FAILED)
         self.assertIn("weights.safetensors: 'decay' is F32 [1], expected F32 [64]", result.stderr)
 
     def test_the_width_is_that_of_the_weights(self):
-        manifest = self.model(tensors=MAKE_WEIGHTS["make"](width=48))
+        manifest = self.model(tensors=make_weights.make(width=48))
         self.assertEqual(len(self.ids(manifest, "-p", PROMPTS[0], count=8)), 8)
 
     def test_the_operator_works_at_every_replay_and_not_at_capture(self):
@@ -133,17 +136,86 @@ class OnTheProcessor(Tests, TemplateTest):
     backend = "frt.cpu"
 
     def test_the_tutorial_does_what_it_says(self):
-        _, _, captured, eager, half, rest, checked, tests, checks = self.tutorial()
+        _, _, captured, eager, half, rest, checked, _, verified, tests, checks = self.tutorial()
         self.assertTrue(captured)
         self.assertEqual(captured, eager)
         self.assertEqual(captured, half + rest)
         self.assertTrue(checked.endswith("PASS"), checked)
+        self.assertTrue(verified.endswith("PASS: 4 passed, 0 failed, 0 skipped"), verified)
         self.assertIn("100% tests passed, 0 tests failed out of 1", tests)
         self.assertRegex(checks, r"(?m)^[1-9]\d* passed, 0 failed")
 
-    def test_serve_knows_a_language_model_by_its_role_and_clients_hear_what_it_refuses(self):
-        """its manifest has no [host.http]"""
-        self.model()  # its weights
+    def test_goldens_of_other_weights_and_of_another_model_do_not_pass(self):
+        goldens = self.folder / "goldens.safetensors"
+
+        def verify(tensors, status):
+            make_weights.save(goldens, tensors)
+            return self.quiet("verify", self.model("context = 64"), "--goldens", goldens, status=status)
+
+        shown = verify(make_goldens.goldens(make_weights.make(seed=2)), FAILED).stdout
+        self.assertIn("FAIL: 0 passed, 2 failed, 1 skipped", shown)
+        self.assertIn("needs 79 positions; raise the option context", shown)
+        good = make_goldens.goldens(WEIGHTS)
+        for name, tensor, said in (("once.ids", ([1], [257]), "has the id 257"), ("once.next", ([1], [0.5]), "is F32 [1]"),
+                                   ("once.ids", ([], [7]), "is I32 [], expected I32 [0]"),
+                                   ("once.logits", ([1], [0.5]), "is F32 [1], expected F32 [16, 257]")):
+            with self.subTest(name, said=said):
+                self.assertIn(said, verify({**good, name: tensor}, FAILED).stderr)
+        self.assertIn("no tensor NAME.ids", verify(WEIGHTS, FAILED).stderr)
+        wrong = {**good, "once.next": ([16], [good["once.next"][1][0] ^ 1, *good["once.next"][1][1:]])}
+        self.assertRegex(verify(wrong, FAILED).stdout, r"once\.next +16 .* FAIL +equal")
+
+    # ---- every command, and the server ----
+
+    # Commands without a language model.
+    OTHERS = {"bench policy", "calibrate", "completion", "config default", "config schema", "devices", "doctor", "handoff",
+              "plugins lock", "plugins ls", "plugins show", "plugins verify", "rollout", "version"}
+    SERVED = {"serve", "launch"}  # the tests below
+
+    def commands_of_host(self, *command):
+        """The names of all, "bench", "bench capsule" ..."""
+        _, _, listed = self.quiet(*command, "--help").stdout.partition("\nSubcommands:\n")
+        found = set()
+        for name in re.findall(r"^  ([a-z]\S*)", listed.partition("\n\n")[0], re.M):
+            found |= {" ".join((*command, name))} | self.commands_of_host(*command, name)
+        return found
+
+    def test_every_command_that_takes_a_language_model_runs_it(self):
+        manifest = self.model()
+        make_weights.save(self.folder / "goldens.safetensors", make_goldens.goldens(WEIGHTS))
+        talk = {"messages": [{"role": "user", "content": "hello"}], "tools": TOOLS}
+        (self.folder / "talk.json").write_text(json.dumps(talk), encoding="utf-8")
+        short = ("--greedy", "-n", 4)
+        rows = {  # in this order: each command with its arguments, once or several times
+            "run": [(manifest, "-p", "a", *short, "--save-capsule", "one", "--record", "record.json"),
+                    (manifest, "-p", "a", *short, "--chat"), (manifest, "--prompt-ids", "1,2", *short),
+                    (manifest, "--from-capsule", "one", *short)],
+            "chat": [(manifest, *short)],
+            "replay": [("record.json", "--manifest", manifest)],
+            "tokenize": [(manifest, "some text"), (manifest, "--chat", "talk.json")],
+            "verify": [(manifest, "--goldens", "goldens.safetensors"), (manifest, "--goldens", "folder")],
+            "bench": [(manifest, "-p", 32, "-n", 4, "-b", "1,2", "-r", 1), (manifest, "-p", 32, "-n", 4, "-r", 10, "--profile")],
+            "bench capsule": [(manifest, "--lengths", 64, "-r", 2, "--index", 0)],
+            "bench engine": [(manifest, "--num-prompts", 4, "--input-len", 16, "--output-len", 4)],
+            "capsule ls": [(manifest,)], "capsule show": [(manifest, "one")], "capsule verify": [(manifest,)],
+            "capsule pin": [(manifest, "one")], "capsule unpin": [(manifest, "one")],
+            "capsule export": [(manifest, "one", "one.frtcap")], "capsule rm": [(manifest, "one")],
+            "capsule import": [(manifest, "one.frtcap")], "capsule check": [(manifest, "--cases", 5)],
+            "config check": [(manifest,)], "config dump": [(manifest,)],
+        }
+        (self.folder / "folder").mkdir()
+        shutil.copy(self.folder / "goldens.safetensors", self.folder / "folder")
+        groups = {"bench", "capsule", "config", "plugins"} - set(rows)
+        self.assertEqual(set(rows) | self.OTHERS | self.SERVED | groups, self.commands_of_host(),
+                         "a command has no row here: add one, or name it in OTHERS if it takes no language model")
+        for command, runs in rows.items():
+            for arguments in runs:
+                with self.subTest(command, arguments=arguments[1:]):
+                    self.quiet(*command.split(), *arguments, stdin="hello\n")
+
+    def served(self, tensors=None):
+        """The address of a server of the template's own manifest, which has no [host.http]."""
+        self.model(tensors=tensors)  # its weights
         manifest = self.folder / "manifest.toml"
         shutil.copy(self.source / "manifest.toml", manifest)
         server = subprocess.Popen([HOST, "--plugin-dir", self.plugins, "serve", manifest, "--listen", "127.0.0.1:0"],
@@ -156,27 +228,73 @@ class OnTheProcessor(Tests, TemplateTest):
             said.append(line)
             if line.startswith("serving "):
                 break
-        address = re.search(r"serving mine on (http://127\.0\.0\.1:\d+)", "".join(said)).group(1)
-        messages = [{"role": "user", "content": "hello"}]
-        tools = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}]
+        return re.search(r"serving mine on (http://127\.0\.0\.1:\d+)", "".join(said)).group(1)
 
-        def asked(**fields):
-            request = urllib.request.Request(
-                address + "/v1/chat/completions", json.dumps({"messages": messages, "max_tokens": 3, **fields}).encode(),
-                {"Content-Type": "application/json"})
-            try:
-                with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
-                    return answer.status, json.load(answer)
-            except urllib.error.HTTPError as refused:
-                with refused:
-                    return refused.code, json.load(refused)["error"]
+    def asked(self, url, **fields):
+        body = {"max_tokens": 100, **({} if "prompt" in fields else {"messages": [{"role": "user", "content": "hello"}]}),
+                **fields}
+        request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
+                return json.load(answer)["choices"][0]
+        except urllib.error.HTTPError as refused:
+            with refused:
+                self.fail(f"{fields}: {refused.code} {refused.read().decode()}")
 
-        self.assertEqual(asked()[0], 200)
-        status, error = asked(tools=tools)
-        self.assertEqual((status, error["param"], error["message"]),
-                         (400, "tools", "this model knows no tools; give none"))
-        status, error = asked(messages=[*messages, {"role": "tool", "content": "x", "tool_call_id": "a"}])
-        self.assertEqual((status, error["param"]), (400, "messages"), error)
+    def test_serve_knows_a_language_model_by_its_role(self):
+        url = self.served() + "/v1"
+        self.assertEqual(self.asked(url + "/completions", prompt=PROMPTS[0], max_tokens=12)["text"],
+                         bytes(reference(PROMPTS[0], 12)).decode())
+        self.assertTrue(self.asked(url + "/chat/completions", max_tokens=3)["message"]["content"])
+        called = {"role": "assistant", "content": None, "tool_calls": [
+            {"id": "a", "type": "function", "function": {"name": "look_up", "arguments": "{\"word\": \"tree\"}"}}]}
+        talk = [{"role": "user", "content": "hello"}, called, {"role": "tool", "tool_call_id": "a", "content": "a plant"}]
+        free = self.asked(url + "/chat/completions", messages=talk, tools=TOOLS, tool_choice="none", max_tokens=3)
+        read = [*b"tools: ", *json.dumps(TOOLS, separators=(",", ":")).encode(), END, *b"\nuser: hello", END,
+                *b'\nassistant: <call look_up>{"word": "tree"}</call>\n', END, *b"\ntool: a plant", END, *b"\nassistant: "]
+        self.assertEqual(free["message"]["content"], bytes(reference(read, 3)).decode())
+
+    @unittest.skipUnless(STRUCTURED, "built without XGrammar")
+    def test_serve_forces_a_form_and_calls_on_its_answers(self):
+        url = self.served() + "/v1/chat/completions"
+        three = self.asked(url, structured_outputs={"regex": "[0-9]{3}"})
+        self.assertRegex(three["message"]["content"], "^[0-9]{3}$")
+        schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"], "additionalProperties": False}
+        shaped = self.asked(url, response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": schema}})
+        self.assertIn(json.loads(shaped["message"]["content"]), ({"ok": True}, {"ok": False}))
+        called = self.asked(url, tools=TOOLS, tool_choice="required", parallel_tool_calls=False)
+        self.assertEqual((called["finish_reason"], called["message"]["content"] or ""), ("tool_calls", ""))
+        function, = (call["function"] for call in called["message"]["tool_calls"])
+        self.assertEqual(function["name"], "look_up")
+        self.assertIn(json.loads(function["arguments"])["word"], ("tree", "house"))
+
+    @unittest.skipUnless(STRUCTURED, "built without XGrammar")
+    def test_what_is_no_call_of_a_tool_stays_text(self):
+        reluctant = make_weights.make()
+        reluctant["bias"][1][ord("<")] = -1e20  # where the form lets it, it says something else than a call
+        url = self.served(reluctant) + "/v1/chat/completions"
+        hard = r'{"word": "</call> \" }"}'
+        for text, content, calls in (
+                (f"say <call look_up>{hard}</call>\nand", "say and", [hard]),
+                ("say <call look_up>{}</call>\n\n<call look_up> {} </call>", "say \n", ["{}", " {} "]),
+                *((same, same, []) for same in (
+                    "say <call nothing>{}</call>", "say <call look_up>{} 1</call>", 'say <call look_up>{"word": 01}</call>',
+                    'say <call look_up>{"word": 1e999}</call>', 'say <call look_up>{"a": 1, "a": 2}</call>',
+                    "say <call look_up>[]</call>", 'say <call look_up>{"word": "tree"}', "say <call"))):
+            with self.subTest(text):
+                message = self.asked(url, tools=TOOLS, structured_outputs={"choice": [text]})["message"]
+                self.assertEqual(message["content"], content)
+                self.assertEqual([call["function"]["arguments"] for call in message.get("tool_calls") or []], calls)
+
+    def test_an_agent_of_launch_uses_its_tools(self):
+        agent = self.folder / "claude"
+        agent.write_text(AGENT % ("any" if STRUCTURED else "auto"), encoding="utf-8")
+        agent.chmod(0o755)
+        shown = self.quiet("launch", "claude", "--url", self.served(), env={"PATH": f"{self.folder}:/usr/bin:/bin"}).stdout
+        content = json.loads(shown)["content"]
+        self.assertTrue(content)
+        if STRUCTURED:
+            self.assertEqual([(part["type"], part["name"]) for part in content], [("tool_use", "look_up")])
 
 
 if __name__ == "__main__":

@@ -13,14 +13,18 @@
 //
 // A text that is something else is an frt::Error with the byte: FRT_ERR_INVALID_ARGUMENT, or the
 // code that the constructor got. `name` and `text` are borrowed. Texts may come from outside: what
-// is skipped has at most 64 levels, and nothing is read beyond the end. Strings are given as they
-// are, without a check of their UTF-8. Header only; one thread a reader.
+// is skipped has at most 64 levels and no key twice in an object, and nothing is read beyond the
+// end. Strings are given as they are, without a check of their UTF-8. Header only; one thread a
+// reader.
 #pragma once
 
 #include <frt/error.hpp>
 
 #include <cctype>
+#include <cmath>
 #include <cstdint>
+#include <cstdlib>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -105,7 +109,13 @@ class JsonReader {
   // Goes past whatever value comes next.
   void skip(int depth = 0) {
     if (depth == 64) fail("more than 64 levels");
-    if (next_is('{')) return object([&](const std::string&) { skip(depth + 1); });
+    if (next_is('{')) {
+      std::set<std::string> keys;
+      return object([&](const std::string& key) {
+        if (!keys.insert(key).second) fail("the key '" + key + "' stands twice in an object");
+        skip(depth + 1);
+      });
+    }
     if (next_is('[')) return array([&] { skip(depth + 1); });
     if (next_is('"')) return static_cast<void>(string());
     const std::size_t begin = at_;
@@ -114,7 +124,18 @@ class JsonReader {
             std::string_view("+-.").find(text_[at_]) != std::string_view::npos)) {
       ++at_;
     }
-    if (at_ == begin) fail("expected a value");
+    const std::string_view word = text_.substr(begin, at_ - begin);
+    if (word == "true" || word == "false" || word == "null" || is_number(word)) return;
+    at_ = begin;
+    fail("expected a value");
+  }
+
+  // The text of whatever value comes next, as it stands.
+  std::string_view value() {
+    skip_space();
+    const std::size_t begin = at_;
+    skip();
+    return text_.substr(begin, at_ - begin);
   }
 
   void end() {
@@ -132,6 +153,31 @@ class JsonReader {
            std::string_view(" \t\r\n").find(text_[at_]) != std::string_view::npos) {
       ++at_;
     }
+  }
+  // -? whole (. digits)? (e sign? digits)?, and finite as a double.
+  static bool is_number(std::string_view word) {
+    std::size_t at = word.starts_with('-') ? 1 : 0;
+    const auto digits = [&] {
+      const std::size_t begin = at;
+      while (at < word.size() && word[at] >= '0' && word[at] <= '9') ++at;
+      return at - begin;
+    };
+    const auto is = [&](std::string_view any) {
+      return at < word.size() && any.find(word[at]) != std::string_view::npos;
+    };
+    const bool zero = is("0");
+    const std::size_t whole = digits();
+    if (whole == 0 || (zero && whole > 1)) return false;
+    if (is(".")) {
+      ++at;
+      if (digits() == 0) return false;
+    }
+    if (is("eE")) {
+      ++at;
+      if (is("+-")) ++at;
+      if (digits() == 0) return false;
+    }
+    return at == word.size() && std::isfinite(std::strtod(std::string(word).c_str(), nullptr));
   }
   char raw() {
     if (at_ == text_.size()) fail("the text ends too early");

@@ -17,16 +17,19 @@ namespace {
 constexpr std::string_view kEndText = "<|end|>";
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
+void require_token(int32_t id) {
+  if (id >= 0 && id < static_cast<int32_t>(kVocabulary)) return;
+  throw frt::Error(FRT_ERR_OUT_OF_RANGE,
+                   "token id " + std::to_string(id) + " is not in the vocabulary, 0 to 256");
+}
+
 // Bytes of tokens, given out as whole characters.
 struct TextStream {
   std::string waiting;
   bool skip_special = false;
 
   void push(int32_t id, std::string& out) {
-    if (id < 0 || id >= static_cast<int32_t>(kVocabulary)) {
-      throw frt::Error(FRT_ERR_OUT_OF_RANGE,
-                       "token id " + std::to_string(id) + " is not in the vocabulary, 0 to 256");
-    }
+    require_token(id);
     if (id == kEndToken) {
       flush(out);
       if (!skip_special) out += kEndText;
@@ -153,6 +156,16 @@ void stream_destroy(frt_text_stream stream) {
   delete frt::object<TextStream>(stream);
 }
 
+frt_status token_bytes(frt_model, int32_t id, uint32_t* flags, frt_sink sink, void* user,
+                       frt_error* error) {
+  return frt::guard(error, [&] {
+    require_token(id);
+    *flags = id == kEndToken ? FRT_TOKEN_CONTROL | FRT_TOKEN_BORDER : 0;
+    const char byte = static_cast<char>(id);
+    return send(sink, user, id == kEndToken ? kEndText : std::string_view(&byte, 1));
+  });
+}
+
 }  // namespace
 
 const frt_tokenizer_v1 kByteTokenizer = {sizeof(frt_tokenizer_v1),
@@ -165,6 +178,6 @@ const frt_tokenizer_v1 kByteTokenizer = {sizeof(frt_tokenizer_v1),
                                          stream_push,
                                          stream_flush,
                                          stream_destroy,
-                                         nullptr};
+                                         token_bytes};
 
 }  // namespace acme

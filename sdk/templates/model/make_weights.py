@@ -38,11 +38,12 @@ def make(seed=SEED, width=WIDTH):
 
 
 def save(path, tensors, metadata=None):
-    """A safetensors file, all F32."""
+    """A safetensors file: whole numbers as I32, others as F32."""
     header, data = {"__metadata__": metadata} if metadata else {}, b""
     for name, (shape, values) in tensors.items():
-        part = struct.pack(f"<{len(values)}f", *values)
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(part)]}
+        dtype, code = ("I32", "i") if isinstance(values[0], int) else ("F32", "f")
+        part = struct.pack(f"<{len(values)}{code}", *values)
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(part)]}
         data += part
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)

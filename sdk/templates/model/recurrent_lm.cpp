@@ -7,6 +7,7 @@
 #include "leaky_sum.hpp"
 #include "leaky_sum_kernel.hpp"
 #include "line_chat.hpp"
+#include "selftest.hpp"
 #include "weights.hpp"
 
 #include <frt/ops/dense.h>
@@ -88,6 +89,10 @@ class RecurrentLm {
   const frt_capsule_layout& capsule_layout() const { return layout_.table(); }
   frt_state capsule_state() const { return state_.handle(); }
   const std::vector<frt_fingerprint_field>& fingerprint() const { return fingerprint_; }
+
+  frt_status selftest(const char* path, frt_selftest_report report, void* user) const {
+    return run_selftest({context_, state_, buffers_, role_}, path, report, user);
+  }
 
   const void* extension(std::string_view id) const noexcept;
 
@@ -286,6 +291,13 @@ class RecurrentLm {
 
 constexpr frt_role_lm_v1 kRole = frt::lm_table<RecurrentLm>();
 constexpr frt_capsule_v1 kCapsule = frt::capsule_table<RecurrentLm>();
+constexpr frt_selftest_v1 kSelftest = {
+    sizeof(frt_selftest_v1), 0,
+    [](frt_model model, const char* path, frt_selftest_report report, void* user,
+       frt_error* error) -> frt_status {
+      return frt::guard(
+          error, [&] { return frt::object<RecurrentLm>(model)->selftest(path, report, user); });
+    }};
 
 const void* RecurrentLm::extension(std::string_view id) const noexcept {
   if (id == FRT_EXT_TOKENIZER) return &kByteTokenizer;
@@ -293,6 +305,7 @@ const void* RecurrentLm::extension(std::string_view id) const noexcept {
   if (!state_) return nullptr;
   if (id == FRT_EXT_ROLE_LM) return &kRole;
   if (id == FRT_EXT_CAPSULE) return &kCapsule;
+  if (id == FRT_EXT_SELFTEST) return &kSelftest;
   return nullptr;
 }
 

@@ -169,8 +169,19 @@ TEST_CASE("the JSON reader gives what is there and refuses the rest with the byt
   CHECK(refusal_of(std::string(64, '[') + std::string(64, ']')).first == FRT_OK);
   CHECK(refusal_of(std::string(100000, '[')).second.find("more than 64 levels") !=
         std::string::npos);
-  for (const char* wrong : {"", "[1", "[1,]", "{\"a\"}", "{1: 2}", "\"a", "\"\\x\"", "\"\\ud800\"",
-                            "\"\\u12\"", "\"\n\"", "1 2", "]"}) {
+  for (const char* right : {"-0", "0.5", "-12e+3", "1E-9", "[true, false, null]"}) {
+    CAPTURE(right);
+    CHECK(refusal_of(right).first == FRT_OK);
+  }
+  JsonReader part("text", R"( { "a" : [1, "]"] , "b": 2 } )");
+  part.object(
+      [&](const std::string& key) { CHECK(part.value() == (key == "a" ? R"([1, "]"])" : "2")); });
+  part.end();
+  for (const char* wrong :
+       {"word",    "truefalse",   "01",        "1.",      "1e",     ".5",
+        "+1",      "--1",         "-",         "1e999",   "1x",     "{\"a\": 1, \"a\": 2}",
+        "",        "[1",          "[1,]",      "{\"a\"}", "{1: 2}", "\"a",
+        "\"\\x\"", "\"\\ud800\"", "\"\\u12\"", "\"\n\"",  "1 2",    "]"}) {
     CAPTURE(wrong);
     const auto [status, message] = refusal_of(wrong);
     CHECK(status == FRT_ERR_INVALID_ARGUMENT);
