@@ -10,7 +10,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
+import urllib.error
 import urllib.request
 
 PREFIX = pathlib.Path("/usr")
@@ -74,8 +76,17 @@ class Packages(unittest.TestCase):
                        if match)
         with urllib.request.urlopen(address + "/v1/models", timeout=60) as answer:
             self.assertIn("demo", answer.read().decode())
+        for _ in range(600):    # 503 while the model is loaded
+            try:
+                urllib.request.urlopen(address + "/health", timeout=60).close()
+                break
+            except urllib.error.HTTPError as refused:
+                self.assertEqual(refused.code, 503)
+                refused.close()
+                time.sleep(0.1)
         question = json.dumps({"messages": [{"role": "user", "content": "What is 2 + 2?"}], "temperature": 0}).encode()
-        with urllib.request.urlopen(address + "/v1/chat/completions", question, timeout=60) as answer:
+        request = urllib.request.Request(address + "/v1/chat/completions", question, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=60) as answer:
             self.assertIn("4", json.load(answer)["choices"][0]["message"]["content"])
 
     def test_every_plugin_is_usable(self):
@@ -94,11 +105,12 @@ class Packages(unittest.TestCase):
         said = [run(*command, cwd=folder) for command in steps]
         programs = [command[0] for command in steps]
         self.assertEqual(programs.count("cmake"), 2)
-        *_, captured, eager, half, rest, checked, tests, checks = said
+        *_, captured, eager, half, rest, checked, _, verified, tests, checks = said
         self.assertTrue(captured)
         self.assertEqual(captured, eager)
         self.assertEqual(captured.rstrip("\n"), half.rstrip("\n") + rest.rstrip("\n"))
         self.assertTrue(checked.rstrip().endswith("PASS"), checked)
+        self.assertIn("PASS: 4 passed, 0 failed", verified)
         self.assertIn("100% tests passed, 0 tests failed out of 1", tests)
         self.assertRegex(checks, r"(?m)^[1-9]\d* passed, 0 failed")
 
