@@ -87,7 +87,8 @@ inline uint32_t lm_bucket(uint32_t count, uint32_t most) {
   return std::min(std::bit_ceil(count), most);
 }
 
-// Captures record(recorder, size) for each of these sizes, which is the key.  [setup]
+// Captures record(recorder, size) for each of these sizes, which is the key. `most` is at least
+// 1.  [setup]
 template <class Record>
 void capture_buckets(Graph& graph, uint32_t most, const Record& record) {
   for (uint32_t size = 1;; size = lm_bucket(size + 1, most)) {
